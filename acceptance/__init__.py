@@ -1,0 +1,1 @@
+"""The frozen program that turns protocol and evidence into a verdict."""

@@ -1,0 +1,3 @@
+"""The driver on the login node."""
+
+__version__ = "0.1.0"

@@ -1,0 +1,114 @@
+"""The root command, the lazy table of commands and the one place that turns errors into text and exit codes."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import sys
+import traceback
+from typing import Any
+
+import click
+
+from campaign import __version__
+from campaign.cli.output import Output
+from campaign.errors import CampaignError, ExitCode
+
+COMMANDS = {
+    "init": "campaign.cli.init",
+    "plan": "campaign.cli.plan",
+    "schema": "campaign.cli.schema",
+    "freeze": "campaign.cli.freeze",
+    "submit": "campaign.cli.submit",
+    "status": "campaign.cli.status",
+    "show": "campaign.cli.show",
+    "cancel": "campaign.cli.cancel",
+    "unlock": "campaign.cli.unlock",
+    "collect": "campaign.cli.collect",
+    "report": "campaign.cli.report",
+    "doctor": "campaign.cli.doctor",
+}
+"""Command name to the module whose ``command`` implements it."""
+
+
+class LazyGroup(click.Group):
+    """A group that imports a command's module when the command is used, so that start-up stays fast."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Return the command names in the order of a campaign's life."""
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Import and return one command."""
+        if cmd_name not in COMMANDS:
+            return None
+        command = importlib.import_module(COMMANDS[cmd_name]).command
+        assert isinstance(command, click.Command)
+        return command
+
+
+@click.group(
+    cls=LazyGroup,
+    context_settings={
+        "help_option_names": ["-h", "--help"],
+        "auto_envvar_prefix": "CAMPAIGN",
+        "show_default": True,
+    },
+)
+@click.version_option(__version__, prog_name="campaign")
+@click.option("--debug", is_flag=True, help="Show the traceback of an error.")
+@click.pass_context
+def cli(ctx: click.Context, debug: bool) -> None:
+    """Decide, with rules frozen in advance, whether a candidate backend may replace the baseline."""
+    if os.environ.get("NO_COLOR"):
+        ctx.color = False
+    ctx.obj = {"debug": debug}
+
+
+def _report_error(error: CampaignError, *, as_json: bool) -> None:
+    for line in error.lines():
+        click.echo(line, err=True)
+    if as_json:
+        fields = {"what": error.what, "where": error.where, "why": error.why, "hint": error.hint}
+        click.echo(json.dumps({"error": fields, "exit_code": int(error.exit_code)}))
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run the command line and return its exit code.
+
+    Args:
+        arguments: The arguments after the program's name; default those of the process.
+    """
+    given = sys.argv[1:] if arguments is None else arguments
+    as_json = "--json" in given
+    debug = "--debug" in given or os.environ.get("CAMPAIGN_DEBUG", "") not in ("", "0")
+    try:
+        result: Any = cli.main(args=given, prog_name="campaign", standalone_mode=False)
+    except CampaignError as error:
+        if debug:
+            traceback.print_exc()
+        _report_error(error, as_json=as_json)
+        return int(error.exit_code)
+    except click.exceptions.Exit as stop:
+        return stop.exit_code
+    except (click.Abort, KeyboardInterrupt):
+        click.echo("interrupted", err=True)
+        return int(ExitCode.INTERRUPTED)
+    except click.ClickException as error:
+        error.show()
+        if as_json:
+            click.echo(json.dumps({"error": {"what": error.format_message()}, "exit_code": error.exit_code}))
+        return int(ExitCode.USAGE)
+    except BrokenPipeError:
+        sys.stdout = None  # type: ignore[assignment]  # nothing more can be written, not even at shutdown
+        return int(ExitCode.DONE)
+    return int(result) if isinstance(result, int) else int(ExitCode.DONE)
+
+
+def run() -> None:
+    """Console script."""
+    sys.exit(main())
+
+
+__all__ = ["Output", "cli", "main", "run"]

@@ -1,0 +1,448 @@
+"""The JSON documents of a campaign home, as typed models. docs/formats.md says what each field means.
+
+Every model refuses unknown fields. `load` functions check the format name. The bytes on disk are what is hashed;
+a model is never written back over the file it came from.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Literal, Self, TypeAlias
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from acceptance.formats import Ending
+from campaign import files
+from campaign.errors import EvidenceError
+
+Phase: TypeAlias = Literal["pilot", "baseline", "throughput", "numerical", "convergence", "device"]
+SlotKind: TypeAlias = Literal["pilot", "solo", "control_pair", "pair", "control_case", "case", "run", "trial"]
+SideName: TypeAlias = Literal["baseline", "baseline_again", "candidate"]
+
+
+class Document(BaseModel):
+    """Base of all models: frozen, no unknown fields, no silent conversion."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+    def to_bytes(self) -> bytes:
+        """Return the bytes to store."""
+        return files.dump_json(self.model_dump(mode="json"))
+
+    @classmethod
+    def parse(cls, data: bytes, *, where: str) -> Self:
+        """Parse bytes strictly.
+
+        Raises:
+            EvidenceError: They are not such a document.
+        """
+        files.parse_json(data, where=where)
+        try:
+            return cls.model_validate_json(data)
+        except ValidationError as error:
+            first = error.errors()[0]
+            place = ".".join(str(part) for part in first["loc"])
+            raise EvidenceError(f"{place}: {first['msg']}", where=where) from error
+
+    @classmethod
+    def read(cls, path: Path) -> Self:
+        """Read a document from a file; see `parse`.
+
+        Raises:
+            EvidenceError: The file is missing or not such a document.
+        """
+        try:
+            data = path.read_bytes()
+        except OSError as error:
+            raise EvidenceError(f"cannot be read: {error.strerror}", where=str(path)) from error
+        return cls.parse(data, where=str(path))
+
+
+# --- protocol ---------------------------------------------------------------------------------------------------------
+
+
+class ThroughputRules(Document):
+    """Rules of the throughput family. Decimal strings decide; see docs/protocol.md."""
+
+    repeats: int = Field(default=3, ge=1)
+    pairs_per_repeat: int = Field(default=1, ge=1)
+    warmup_updates: int = Field(default=20, ge=0)
+    windows: int = Field(default=5, ge=1)
+    window_s: str = "1"
+    window_margin: str = "1.25"
+    pilot_s: str = "1"
+    category_threshold: str = "1.05"
+    production_threshold: str = "0.98"
+    solo: bool = True
+    controls: bool = True
+    seed: int = 1
+    clock_relative: str = "0.02"
+    clock_absolute_s: str = "0.05"
+
+
+class Limits(Document):
+    """How long a side may take for one answer, and how much it may print."""
+
+    import_s: int = Field(default=300, ge=1)
+    startup_s: int = Field(default=1800, ge=1)
+    stall_s: int = Field(default=600, ge=1)
+    log_bytes: int = Field(default=4 << 20, ge=1024)
+
+
+class Retries(Document):
+    """Which endings allow another attempt."""
+
+    max_attempts: int = Field(default=3, ge=1)
+    again: tuple[Ending, ...] = (
+        Ending.NODE_FAIL,
+        Ending.PREEMPTED,
+        Ending.CANCELLED,
+        Ending.LOST,
+        Ending.NO_SPACE,
+        Ending.TIME_LIMIT,
+    )
+    again_once: tuple[Ending, ...] = (Ending.WINDOW_SHORT,)
+
+
+class Execution(Document):
+    """What a side may use."""
+
+    device: Literal["cpu", "cuda"] = "cpu"
+    threads: int = Field(default=1, ge=1)
+
+
+class Category(Document):
+    """A category and its workloads, in the order of the matrix."""
+
+    name: str
+    workloads: tuple[str, ...]
+
+
+class Workload(Document):
+    """One resolved training configuration."""
+
+    name: str
+    category: str
+    production: bool
+    config: dict[str, Any]
+    config_sha256: str
+
+
+class Slot(Document):
+    """One planned piece of evidence."""
+
+    slot: str
+    side: Literal["baseline", "candidate"]
+    phase: Phase
+    kind: SlotKind
+    workload: str
+    repeat: int = Field(ge=0)
+    pair: int = Field(ge=0)
+    order: tuple[SideName, ...]
+
+
+class Protocol(Document):
+    """protocol.json."""
+
+    format: Literal["protocol/1"] = "protocol/1"
+    campaign: str
+    families: tuple[Literal["throughput", "numerical", "convergence", "device"], ...]
+    baseline_first: bool
+    throughput: ThroughputRules
+    limits: Limits
+    retries: Retries
+    execution: Execution
+    categories: tuple[Category, ...]
+    workloads: tuple[Workload, ...]
+    slots: tuple[Slot, ...]
+    headers: dict[str, tuple[str, ...]]
+
+    def workload(self, name: str) -> Workload:
+        """Return a workload by name; KeyError if there is none."""
+        for workload in self.workloads:
+            if workload.name == name:
+                return workload
+        raise KeyError(name)
+
+
+def slot_for(slot: str, candidate: str) -> str:
+    """Return a protocol slot's name for one candidate: ``candidate/`` becomes its id."""
+    head, _, rest = slot.partition("/")
+    return f"{candidate}/{rest}" if head == "candidate" else slot
+
+
+# --- manifests --------------------------------------------------------------------------------------------------------
+
+
+class DataIdentity(Document):
+    """A data set by path and content."""
+
+    path: str
+    sha256: str
+    bytes: int
+    files: int
+
+
+class Lockfile(Document):
+    """A side's lock file."""
+
+    path: str
+    sha256: str
+
+
+class Side(Document):
+    """One frozen side."""
+
+    snapshot_sha256: str
+    files_sha256: str
+    adapter: str
+    python: str
+    python_path: tuple[str, ...]
+    environment: dict[str, str]
+    pass_environment: tuple[str, ...]
+    launch: tuple[str, ...]
+    lockfile: Lockfile | None
+    git: dict[str, Any] | None
+    distributions: dict[str, str] | None
+
+
+class Manifest(Document):
+    """manifest.json: everything frozen before a candidate."""
+
+    format: Literal["manifest/1"] = "manifest/1"
+    campaign: str
+    protocol_sha256: str
+    acceptance_sha256: str
+    harness_sha256: str
+    config_sha256: str
+    harness_python: str
+    baseline: Side
+    data: dict[str, DataIdentity]
+    resources: dict[str, Any]
+    """The resolved [resources], [slurm] and [local] tables."""
+    departures: tuple[str, ...]
+    """Protocol numbers that differ from the default protocol, one sentence each."""
+    left_out: tuple[str, ...]
+    """What the snapshot rules left out of the source tree, one line each."""
+    driver: dict[str, Any]
+    machine: dict[str, Any]
+
+
+class CandidateManifest(Document):
+    """A candidate's manifest.json."""
+
+    format: Literal["candidate/1"] = "candidate/1"
+    id: str
+    manifest_sha256: str
+    config_sha256: str
+    candidate: Side
+    left_out: tuple[str, ...]
+    driver: dict[str, Any]
+    machine: dict[str, Any]
+
+
+# --- allocations ------------------------------------------------------------------------------------------------------
+
+
+class Runnable(Document):
+    """What the harness needs to run one side."""
+
+    id: str
+    tree: str
+    files: str
+    snapshot_sha256: str
+    python: str
+    adapter: str
+    python_path: tuple[str, ...]
+    environment: dict[str, str]
+    pass_environment: tuple[str, ...]
+    launch: tuple[str, ...]
+
+
+class PlannedAttempt(Document):
+    """One attempt that an allocation shall make."""
+
+    slot: str
+    attempt: int = Field(ge=1)
+    kind: SlotKind
+    workload: str
+    repeat: int
+    pair: int
+    order: tuple[SideName, ...]
+    updates: int = Field(ge=0)
+
+
+class AllocationPlan(Document):
+    """allocation.json."""
+
+    format: Literal["allocation/1"] = "allocation/1"
+    allocation: str
+    key: str
+    home: str
+    manifest_sha256: str
+    protocol_sha256: str
+    harness_sha256: str
+    sides: dict[Literal["baseline", "candidate"], Runnable]
+    data: dict[str, DataIdentity]
+    attempts: tuple[PlannedAttempt, ...]
+
+
+class JobIdentity(Document):
+    """The scheduler's names for the job that ran an allocation."""
+
+    scheduler: Literal["slurm", "local"]
+    cluster: str
+    job_id: str
+    array_job_id: str
+    array_task_id: str
+    restart_count: int
+
+
+class Started(Document):
+    """started.json."""
+
+    format: Literal["started/1"] = "started/1"
+    allocation: str
+    job: JobIdentity
+    host: str
+    boot_id: str
+    pid: int
+    process_start: int
+    at: float
+
+
+class Ended(Document):
+    """ended.json."""
+
+    format: Literal["ended/1"] = "ended/1"
+    allocation: str
+    reason: str
+    at: float
+    wall_s: float
+    sides_s: float
+    overhead_s: float
+
+
+class Host(Document):
+    """The machine that ran an attempt."""
+
+    node: str
+    boot_id: str
+    kernel: str
+    machine: str
+    cpu: str
+    memory_bytes: int
+    affinity: tuple[int, ...]
+
+
+class Start(Document):
+    """start.json."""
+
+    format: Literal["start/1"] = "start/1"
+    slot: str
+    attempt: int
+    allocation: str
+    kind: SlotKind
+    manifest_sha256: str
+    protocol_sha256: str
+    harness_sha256: str
+    snapshots: dict[str, str]
+    job: JobIdentity
+    host: Host
+    device: str
+    devices: tuple[dict[str, Any], ...]
+    threads: int
+    at: float
+
+
+class SideReceipt(Document):
+    """What the parent observed of one side's process, and what the side said of itself."""
+
+    side: SideName
+    position: int
+    exit_code: int | None
+    signal: int | None
+    wall_s: float
+    cpu_s: float
+    max_rss_bytes: int
+    output_bytes: int
+    output_truncated: bool
+    engaged: dict[str, int | str] | None
+    path: str
+    versions: dict[str, str]
+    offers: tuple[str, ...]
+    missing: tuple[str, ...]
+    foreign: tuple[str, ...]
+
+
+class Calibration(Document):
+    """What a pilot found."""
+
+    updates_per_s: float
+    tokens_per_update: float
+    startup_s: float
+    updates: int
+
+
+class SealedFile(Document):
+    """One file sealed by a receipt."""
+
+    name: str
+    bytes: int
+    sha256: str
+    rows: int | None
+
+
+class Receipt(Document):
+    """receipt.json."""
+
+    format: Literal["receipt/1"] = "receipt/1"
+    start_sha256: str
+    slot: str
+    attempt: int
+    allocation: str
+    kind: SlotKind
+    ending: Ending
+    reason: str
+    elapsed_s: float
+    at: float
+    sides: tuple[SideReceipt, ...]
+    calibration: Calibration | None
+    files: tuple[SealedFile, ...]
+
+
+class Identity(Document):
+    """evidence/identity.json."""
+
+    format: Literal["identity/1"] = "identity/1"
+    manifest_sha256: str
+    baseline_sha256: str
+    candidate: str
+    candidate_sha256: str
+
+
+# --- ledger -----------------------------------------------------------------------------------------------------------
+
+Act: TypeAlias = Literal[
+    "froze_baseline",
+    "froze_candidate",
+    "intent",
+    "submitted",
+    "not_submitted",
+    "cancelled",
+    "ended",
+    "collected",
+    "reported",
+    "lock_taken_over",
+    "unlocked",
+]
+
+
+class Entry(Document):
+    """One line of the ledger."""
+
+    seq: int = Field(ge=1)
+    previous: str
+    at: float
+    act: Act
+    data: dict[str, Any]

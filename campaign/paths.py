@@ -1,0 +1,211 @@
+"""The names of the files in a campaign home. No other module builds such a path."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotPaths:
+    """One frozen side."""
+
+    root: Path
+
+    @property
+    def tree(self) -> Path:
+        """The read-only copy of the source tree."""
+        return self.root / "tree"
+
+    @property
+    def listing(self) -> Path:
+        """``files.json``: every entry of the tree with type, mode, size and SHA-256."""
+        return self.root / "files.json"
+
+    @property
+    def patch(self) -> Path:
+        """``changes.patch``: binary-safe difference from the last commit, for reading only."""
+        return self.root / "changes.patch"
+
+    @property
+    def manifest(self) -> Path:
+        """``manifest.json`` of a candidate; the baseline's is the home's own manifest."""
+        return self.root / "manifest.json"
+
+
+@dataclass(frozen=True, slots=True)
+class EvaluationPaths:
+    """What was derived for one candidate."""
+
+    root: Path
+
+    @property
+    def evidence(self) -> Path:
+        """Folder of the concatenated evidence tables and identity.json."""
+        return self.root / "evidence"
+
+    @property
+    def identity(self) -> Path:
+        """``evidence/identity.json``."""
+        return self.evidence / "identity.json"
+
+    @property
+    def verdict(self) -> Path:
+        """``verdict.json``."""
+        return self.root / "verdict.json"
+
+    @property
+    def provenance(self) -> Path:
+        """``provenance.json``: what the report says beside the verdict."""
+        return self.root / "provenance.json"
+
+    @property
+    def report(self) -> Path:
+        """Folder of report.html and its downloads."""
+        return self.root / "report"
+
+
+@dataclass(frozen=True, slots=True)
+class AllocationPaths:
+    """One allocation's own files."""
+
+    root: Path
+
+    @property
+    def plan(self) -> Path:
+        """``allocation.json``, written by the driver before it submits."""
+        return self.root / "allocation.json"
+
+    @property
+    def started(self) -> Path:
+        """``started.json``, created once by the job that runs the allocation."""
+        return self.root / "started.json"
+
+    @property
+    def ended(self) -> Path:
+        """``ended.json``, written by the harness when it leaves the allocation in order."""
+        return self.root / "ended.json"
+
+    @property
+    def log(self) -> Path:
+        """``harness.log``."""
+        return self.root / "harness.log"
+
+
+@dataclass(frozen=True, slots=True)
+class AttemptPaths:
+    """One attempt at a slot."""
+
+    root: Path
+
+    @property
+    def start(self) -> Path:
+        """``start.json``, written by the harness before anything of a side runs."""
+        return self.root / "start.json"
+
+    @property
+    def receipt(self) -> Path:
+        """``receipt.json``, written last: it seals the other files."""
+        return self.root / "receipt.json"
+
+    def table(self, file: str) -> Path:
+        """Return the path of an evidence table of this attempt."""
+        return self.root / file
+
+
+@dataclass(frozen=True, slots=True)
+class HomePaths:
+    """One campaign home."""
+
+    root: Path
+
+    @property
+    def manifest(self) -> Path:
+        """``manifest.json``."""
+        return self.root / "manifest.json"
+
+    @property
+    def protocol(self) -> Path:
+        """``protocol.json``."""
+        return self.root / "protocol.json"
+
+    @property
+    def config(self) -> Path:
+        """``frozen/campaign.toml``: the very bytes of the configuration that was frozen."""
+        return self.frozen / "campaign.toml"
+
+    @property
+    def frozen(self) -> Path:
+        """Folder of everything frozen."""
+        return self.root / "frozen"
+
+    @property
+    def acceptance(self) -> Path:
+        """The frozen acceptance program."""
+        return self.frozen / "acceptance"
+
+    @property
+    def harness(self) -> Path:
+        """The frozen harness."""
+        return self.frozen / "harness"
+
+    @property
+    def baseline(self) -> SnapshotPaths:
+        """The frozen baseline."""
+        return SnapshotPaths(self.frozen / "baseline")
+
+    @property
+    def candidates(self) -> Path:
+        """Folder of the frozen candidates."""
+        return self.frozen / "candidates"
+
+    def candidate(self, candidate: str) -> SnapshotPaths:
+        """Return the paths of one frozen candidate by id."""
+        return SnapshotPaths(self.candidates / candidate)
+
+    @property
+    def attempts(self) -> Path:
+        """Folder of all attempts."""
+        return self.root / "attempts"
+
+    def attempt(self, slot: str, number: int) -> AttemptPaths:
+        """Return the paths of one attempt."""
+        return AttemptPaths(self.attempts / slot / str(number))
+
+    @property
+    def allocations(self) -> Path:
+        """Folder of all allocations."""
+        return self.root / "allocations"
+
+    def allocation(self, allocation: str) -> AllocationPaths:
+        """Return the paths of one allocation by id."""
+        return AllocationPaths(self.allocations / allocation)
+
+    @property
+    def transport(self) -> Path:
+        """submitit's own folder; never evidence."""
+        return self.root / "transport"
+
+    @property
+    def ledger(self) -> Path:
+        """``ledger.jsonl``."""
+        return self.root / "ledger.jsonl"
+
+    @property
+    def lock(self) -> Path:
+        """``ledger.lock``."""
+        return self.root / "ledger.lock"
+
+    @property
+    def database(self) -> Path:
+        """``campaign.sqlite``."""
+        return self.root / "campaign.sqlite"
+
+    @property
+    def evaluations(self) -> Path:
+        """Folder of all evaluations."""
+        return self.root / "evaluations"
+
+    def evaluation(self, candidate: str) -> EvaluationPaths:
+        """Return the paths of one candidate's evaluation."""
+        return EvaluationPaths(self.evaluations / candidate)

@@ -1,0 +1,1 @@
+"""Verdict and rows to tables, figures, HTML, Markdown, JSON and JUnit."""
