@@ -8,7 +8,10 @@ parses here may still be refused by an evidence check.
 from __future__ import annotations
 
 import enum
+import math
+import re
 from dataclasses import dataclass
+from typing import TypeAlias
 
 
 class Kind(enum.Enum):
@@ -190,3 +193,142 @@ BASELINE = Table(
 
 TABLES: dict[str, Table] = {table.file: table for table in (ATTEMPTS, PAIRS, WINDOWS, BASELINE)}
 """Every evidence table by file name."""
+
+
+# --- reading a table: pure, strict, the one definition of the syntax --------------------------------------------------
+
+_COUNT = re.compile(r"0|[1-9][0-9]{0,17}")
+_DECIMAL = re.compile(r"-?[0-9]+(\.[0-9]+)?(e[+-]?[0-9]+)?")
+# Written out, not str.isprintable(): that depends on the Unicode tables of the Python that runs this.
+_TEXT = re.compile(r"""[^\x00-\x1f\x7f-\x9f\u2028\u2029",]+""")
+_FLAGS = {"true": True, "false": False}
+
+Value: TypeAlias = str | int | float | bool
+"""A field's value: TEXT a str, COUNT an int, DECIMAL a finite float, FLAG a bool. An empty optional field is ``""``."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """One parsed line of an evidence table."""
+
+    line: int
+    """Line number in its file; the header is line 1."""
+    raw: str
+    """The line's own text without its newline."""
+    values: dict[str, Value]
+    """Column name to value, in file order."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fault:
+    """Why a line is not one of its table."""
+
+    file: str
+    line: int
+    what: str
+
+    def __str__(self) -> str:
+        """Return ``file:line: what``."""
+        return f"{self.file}:{self.line}: {self.what}"
+
+
+def _parse_flag(_column: Column, text: str) -> Value:
+    if text not in _FLAGS:
+        raise ValueError("is neither true nor false")
+    return _FLAGS[text]
+
+
+def _parse_count(column: Column, text: str) -> Value:
+    if not _COUNT.fullmatch(text):
+        raise ValueError("is not a count (digits alone, at most 18, no leading zero)")
+    if int(text) < column.minimum:
+        raise ValueError(f"is below {column.minimum}")
+    return int(text)
+
+
+def _parse_decimal(_column: Column, text: str) -> Value:
+    if not _DECIMAL.fullmatch(text):
+        raise ValueError("is not a decimal number")
+    if not math.isfinite(float(text)):
+        raise ValueError("is not a finite number")
+    return float(text)
+
+
+def _parse_text(column: Column, text: str) -> Value:
+    if not _TEXT.fullmatch(text):
+        raise ValueError("is not text without quotes and control characters")
+    if column.choices and text not in column.choices:
+        raise ValueError(f"is not one of {', '.join(column.choices)}")
+    return text
+
+
+_PARSERS = {
+    Kind.FLAG: _parse_flag,
+    Kind.COUNT: _parse_count,
+    Kind.DECIMAL: _parse_decimal,
+    Kind.TEXT: _parse_text,
+}
+
+
+def parse_field(column: Column, text: str) -> Value:
+    """Return the value of one field.
+
+    Raises:
+        ValueError: The text is not in the column's syntax; the message says why.
+    """
+    if not text and column.optional:
+        return ""
+    try:
+        return _PARSERS[column.kind](column, text)
+    except ValueError as error:
+        raise ValueError(f"{column.name}: {text!r} {error}") from error
+
+
+def _parse_line(table: Table, raw: str, line: int, file: str) -> Row | Fault:
+    fields = raw.split(",")
+    if len(fields) != len(table.columns):
+        return Fault(file=file, line=line, what=f"{len(fields)} fields where {len(table.columns)} are expected")
+    values: dict[str, Value] = {}
+    for column, text in zip(table.columns, fields, strict=True):
+        try:
+            values[column.name] = parse_field(column, text)
+        except ValueError as error:
+            return Fault(file=file, line=line, what=str(error))
+    return Row(line=line, raw=raw, values=values)
+
+
+def _decode(data: bytes, file: str) -> tuple[list[str], list[Fault]]:
+    """Return the lines of a file, or why there are none."""
+    try:
+        text = data.decode("utf-8")
+    except UnicodeDecodeError as error:
+        line = data.count(b"\n", 0, error.start) + 1
+        return [], [Fault(file=file, line=line, what=f"byte 0x{data[error.start]:02x} is not UTF-8")]
+    lines = text.split("\n")
+    if lines[-1]:
+        return [], [Fault(file=file, line=len(lines), what="the last line does not end with a newline")]
+    return lines[:-1], []
+
+
+def parse_table(table: Table, data: bytes, name: str) -> tuple[tuple[Row, ...], tuple[Fault, ...]]:
+    """Parse the bytes of one evidence table strictly.
+
+    There is no quoting: a field holds neither comma, quote nor control character. Lines end with one newline, the
+    last one too. Nothing is skipped, trimmed or converted, and no two files parse to the same rows.
+
+    Args:
+        table: Which table the bytes shall be.
+        data: The whole file.
+        name: What to call the file in a fault.
+
+    Returns:
+        The rows and the faults. If there is any fault the rows are not the whole file and must not be used.
+    """
+    lines, faults = _decode(data, name)
+    if faults:
+        return (), tuple(faults)
+    if not lines or lines[0] != ",".join(table.header):
+        return (), (Fault(file=name, line=1, what=f"the header is not {','.join(table.header)}"),)
+    parsed = [_parse_line(table, raw, number, name) for number, raw in enumerate(lines[1:], start=2)]
+    rows = tuple(item for item in parsed if isinstance(item, Row))
+    return rows, tuple(item for item in parsed if isinstance(item, Fault))
