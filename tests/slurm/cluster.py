@@ -1,0 +1,383 @@
+"""A real Slurm cluster on one host: munge, MariaDB, slurmdbd, slurmctld and three slurmd, all under one private folder.
+
+Nothing of the system's own configuration is read or changed: own keys, sockets, ports and data. It needs root and the
+Debian packages in `PACKAGES`. Use it from a shell::
+
+    python tests/slurm/cluster.py install      # the packages, by apt-get
+    eval "$(python tests/slurm/cluster.py up)" # boots; prints the environment that commands need
+    python tests/slurm/cluster.py down
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+import pwd
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+PACKAGES = ("slurmctld", "slurmd", "slurm-client", "slurmdbd", "munge", "mariadb-server")
+PROGRAMS = ("slurmctld", "slurmd", "sinfo", "slurmdbd", "munged", "mysqld", "sacctmgr")
+CLUSTER = "campaign"
+NODES = ("n1", "n2", "n3")
+BASE = Path("/var/tmp/campaign-slurm")  # noqa: S108  # private by mode 755 and root ownership, made below
+PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+
+
+class ClusterError(Exception):
+    """The cluster could not be booted; the message says which daemon and where its log lies."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ports:
+    """TCP ports of the daemons, all on the loopback interface."""
+
+    slurmctld: int = 26817
+    slurmdbd: int = 26819
+    slurmd: int = 27001
+    """The first node's; the others follow."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cluster:
+    """One private cluster below a folder."""
+
+    base: Path = BASE
+    ports: Ports = Ports()
+
+    @property
+    def conf(self) -> Path:
+        """Path of slurm.conf."""
+        return self.base / "etc" / "slurm.conf"
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """Variables with which Slurm's commands reach this cluster."""
+        return {"SLURM_CONF": str(self.conf)}
+
+    def log(self, name: str) -> Path:
+        """Return the log of one daemon."""
+        return self.base / "log" / f"{name}.log"
+
+    def pid_file(self, name: str) -> Path:
+        """Return the pid file of one daemon."""
+        return self.base / "run" / f"{name}.pid"
+
+
+def missing_programs() -> list[str]:
+    """Return the programs of the cluster that are not installed."""
+    return [name for name in PROGRAMS if shutil.which(name, path=PATH) is None]
+
+
+def why_unavailable() -> str:
+    """Return one line that says why no cluster can run here; empty if one can."""
+    if os.geteuid() != 0:
+        return "the Slurm tests need root to boot a cluster of their own"
+    if absent := missing_programs():
+        return f"the Slurm tests need Debian's packages {' '.join(PACKAGES)} (missing: {' '.join(absent)})"
+    return ""
+
+
+def install_packages() -> None:
+    """Install the Debian packages that the cluster needs, if any is missing."""
+    if not missing_programs():
+        return
+    environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
+    subprocess.run(["apt-get", "update", "-q"], check=True, env=environment, stdout=sys.stderr)
+    subprocess.run(
+        ["apt-get", "install", "-y", "-q", "--no-install-recommends", *PACKAGES],
+        check=True,
+        env=environment,
+        stdout=sys.stderr,
+    )
+
+
+def slurm_conf(cluster: Cluster) -> str:
+    """Return slurm.conf: two partitions of one priority each over the same nodes, preemption by requeue."""
+    base = cluster.base
+    ports = f"[{cluster.ports.slurmd}-{cluster.ports.slurmd + len(NODES) - 1}]"
+    return f"""ClusterName={CLUSTER}
+SlurmctldHost=localhost(127.0.0.1)
+SlurmctldPort={cluster.ports.slurmctld}
+SlurmUser=slurm
+AuthType=auth/munge
+AuthInfo=socket={base}/munged/munge.socket
+StateSaveLocation={base}/state
+SlurmdSpoolDir={base}/spool/%n
+SlurmctldPidFile={cluster.pid_file("slurmctld")}
+SlurmdPidFile={base}/run/slurmd-%n.pid
+SlurmctldLogFile={cluster.log("slurmctld")}
+SlurmdLogFile={base}/log/slurmd-%n.log
+ProctrackType=proctrack/linuxproc
+TaskPlugin=task/none
+MpiDefault=none
+SwitchType=switch/none
+SelectType=select/cons_tres
+SelectTypeParameters=CR_Core
+SchedulerParameters=sched_interval=2,bf_interval=2
+JobAcctGatherType=jobacct_gather/linux
+AccountingStorageType=accounting_storage/slurmdbd
+AccountingStorageHost=localhost
+AccountingStoragePort={cluster.ports.slurmdbd}
+AccountingStorageUser=slurm
+AccountingStoragePass={base}/munged/munge.socket
+AccountingStoreFlags=job_comment
+ReturnToService=2
+KillWait=5
+MinJobAge=300
+MaxArraySize=1001
+SlurmdTimeout=20
+InactiveLimit=0
+PreemptType=preempt/partition_prio
+PreemptMode=REQUEUE
+NodeName=n[1-{len(NODES)}] NodeHostname=localhost NodeAddr=127.0.0.1 Port={ports} CPUs=2 RealMemory=8000 State=UNKNOWN
+PartitionName=main Nodes=ALL Default=YES MaxTime=INFINITE State=UP PriorityTier=1
+PartitionName=urgent Nodes=ALL Default=NO MaxTime=INFINITE State=UP PriorityTier=10
+"""
+
+
+def slurmdbd_conf(cluster: Cluster) -> str:
+    """Return slurmdbd.conf."""
+    base = cluster.base
+    return f"""AuthType=auth/munge
+AuthInfo=socket={base}/munged/munge.socket
+DbdHost=localhost
+DbdPort={cluster.ports.slurmdbd}
+SlurmUser=slurm
+StorageType=accounting_storage/mysql
+StorageHost=localhost
+StoragePort=0
+StorageLoc=slurm_acct_db
+StorageUser=slurm
+StoragePass=slurm
+PidFile={cluster.pid_file("slurmdbd")}
+LogFile={cluster.log("slurmdbd")}
+"""
+
+
+def _chown(path: Path, user: str) -> None:
+    record = pwd.getpwnam(user)
+    os.chown(path, record.pw_uid, record.pw_gid)
+
+
+def _folder(path: Path, user: str = "root", mode: int = 0o755) -> Path:
+    path.mkdir(parents=True, exist_ok=True)
+    path.chmod(mode)
+    _chown(path, user)
+    return path
+
+
+def _lay_out(cluster: Cluster) -> None:
+    base = _folder(cluster.base)
+    _folder(base / "etc")
+    _folder(base / "log", "slurm", 0o777)
+    _folder(base / "munged", "munge")
+    _folder(base / "munge", "munge", 0o700)
+    _folder(base / "run", "slurm")
+    _folder(base / "state", "slurm")
+    _folder(base / "spool")
+    _folder(base / "mysql", "mysql", 0o700)
+    _folder(base / "mysqld", "mysql")
+    for node in NODES:
+        _folder(base / "spool" / node)
+    cluster.conf.write_text(slurm_conf(cluster))
+    dbd = cluster.conf.with_name("slurmdbd.conf")
+    dbd.write_text(slurmdbd_conf(cluster))
+    dbd.chmod(0o600)
+    _chown(dbd, "slurm")
+    key = base / "munge" / "munge.key"
+    key.write_bytes(os.urandom(1024))
+    key.chmod(0o400)
+    _chown(key, "munge")
+
+
+def _environment(cluster: Cluster) -> dict[str, str]:
+    # A bare environment: what the caller's shell carries (SLURM_*, PYTHON*) must not leak into daemons and jobs.
+    return {"PATH": PATH, "LANG": "C.UTF-8", "HOME": "/root", **cluster.environment}
+
+
+def _run(cluster: Cluster, *command: str, user: str = "", text: str | None = None) -> str:
+    prefix = ["runuser", "-u", user, "--"] if user else []
+    done = subprocess.run(
+        [*prefix, *command], env=_environment(cluster), input=text, capture_output=True, text=True, check=False
+    )
+    if done.returncode != 0:
+        raise ClusterError(f"{' '.join(command)}: exit {done.returncode}: {done.stderr.strip() or done.stdout.strip()}")
+    return done.stdout
+
+
+def _start(cluster: Cluster, name: str, *command: str, user: str = "") -> None:
+    prefix = ["runuser", "-u", user, "--"] if user else []
+    with cluster.log(f"{name}.out").open("ab") as log:
+        process = subprocess.Popen(
+            [*prefix, *command],
+            env=_environment(cluster),
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            start_new_session=True,
+        )
+    cluster.pid_file(f"{name}.launcher").write_text(str(process.pid))
+
+
+def wait_until(what: str, ready: Callable[[], bool], log: Path, seconds: float = 60.0) -> None:
+    """Poll until something is so.
+
+    Raises:
+        ClusterError: It was not within the given seconds.
+    """
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        with contextlib.suppress(ClusterError, OSError):
+            if ready():
+                return
+        time.sleep(0.1)
+    raise ClusterError(f"{what} did not come up within {seconds:.0f} s; see {log}")
+
+
+def _boot_munge(cluster: Cluster) -> None:
+    base = cluster.base
+    socket = base / "munged" / "munge.socket"
+    _run(
+        cluster, "munged", f"--socket={socket}", f"--key-file={base}/munge/munge.key", f"--seed-file={base}/munge/seed",
+        f"--pid-file={base}/munged/munged.pid", f"--log-file={base}/munge/munged.log", user="munge",
+    )  # fmt: skip
+    wait_until("munged", lambda: bool(_run(cluster, "munge", f"--socket={socket}", "-n")), base / "munge/munged.log")
+
+
+def _boot_database(cluster: Cluster) -> None:
+    base = cluster.base
+    data, socket = base / "mysql", base / "mysqld" / "mysql.sock"
+    if not (data / "mysql").is_dir():
+        _run(
+            cluster, "mysql_install_db", "--no-defaults", "--user=mysql", f"--datadir={data}",
+            "--auth-root-authentication-method=socket", "--skip-test-db",
+        )  # fmt: skip
+    _start(
+        cluster, "mysqld", "mysqld", "--no-defaults", f"--datadir={data}", f"--socket={socket}", "--skip-networking",
+        f"--pid-file={base}/mysqld/mysqld.pid", "--innodb-buffer-pool-size=64M", "--innodb-lock-wait-timeout=900",
+        "--innodb-flush-log-at-trx-commit=0", user="mysql",
+    )  # fmt: skip
+    client = ("mysql", "--no-defaults", f"--socket={socket}", "-u", "root")
+    wait_until("mysqld", lambda: bool(_run(cluster, *client, "-e", "select 1")), cluster.log("mysqld.out"))
+    _run(
+        cluster, *client,
+        text="create database if not exists slurm_acct_db;"
+        " create user if not exists slurm@localhost identified by 'slurm';"
+        " grant all on slurm_acct_db.* to slurm@localhost;",
+    )  # fmt: skip
+
+
+def _boot_slurm(cluster: Cluster) -> None:
+    # slurmdbd finds its configuration beside slurm.conf, and the database by the client library's socket variable.
+    socket = cluster.base / "mysqld" / "mysql.sock"
+    _start(cluster, "slurmdbd", "env", f"MYSQL_UNIX_PORT={socket}", "slurmdbd", "-D", user="slurm")
+    wait_until("slurmdbd", lambda: bool(_run(cluster, "sacctmgr", "-n", "list", "qos")), cluster.log("slurmdbd"))
+    if CLUSTER not in _run(cluster, "sacctmgr", "-n", "list", "cluster"):
+        _run(cluster, "sacctmgr", "-i", "add", "cluster", CLUSTER)
+    _start(cluster, "slurmctld", "slurmctld", "-D", user="slurm")
+    wait_until("slurmctld", lambda: bool(_run(cluster, "sinfo", "-h")), cluster.log("slurmctld"))
+    for node in NODES:
+        _start(cluster, f"slurmd-{node}", "slurmd", "-D", "-N", node)
+    wait_until("the nodes", lambda: num_idle(cluster) == len(NODES), cluster.log("slurmctld"))
+
+
+def num_idle(cluster: Cluster) -> int:
+    """Return how many nodes are idle."""
+    states = _run(cluster, "sinfo", "-h", "-N", "-p", "main", "-o", "%T").split()
+    return sum(state == "idle" for state in states)
+
+
+def is_up(cluster: Cluster) -> bool:
+    """Return whether the controller answers and every node is usable."""
+    if not cluster.conf.is_file() or missing_programs():
+        return False
+    try:
+        states = _run(cluster, "sinfo", "-h", "-N", "-p", "main", "-o", "%T").split()
+    except ClusterError:
+        return False
+    return len(states) == len(NODES) and all(state in ("idle", "mixed", "allocated", "completing") for state in states)
+
+
+def up(cluster: Cluster) -> None:
+    """Boot the cluster from nothing; leave it alone if it is up.
+
+    Raises:
+        ClusterError: A daemon did not come up.
+    """
+    if reason := why_unavailable():
+        raise ClusterError(reason)
+    if is_up(cluster):
+        return
+    down(cluster)
+    _lay_out(cluster)
+    _boot_munge(cluster)
+    _boot_database(cluster)
+    _boot_slurm(cluster)
+
+
+def _daemons(cluster: Cluster) -> Iterator[tuple[int, str]]:
+    """Yield pid and command line of every process that names this cluster's folder or configuration."""
+    needle = str(cluster.base).encode()
+    for entry in Path("/proc").iterdir():
+        if not entry.name.isdigit() or int(entry.name) == os.getpid():
+            continue
+        try:
+            line = (entry / "cmdline").read_bytes()
+            name = (entry / "comm").read_text().strip()
+            environment = (entry / "environ").read_bytes()
+        except OSError:
+            continue
+        slurm = name in ("slurmctld", "slurmd", "slurmdbd", "slurmstepd", "runuser") and needle in environment
+        if slurm or (needle in line and name in ("munged", "mysqld", "mariadbd", "runuser")):
+            yield int(entry.name), name
+
+
+def down(cluster: Cluster) -> None:
+    """End every process of the cluster and remove its folder."""
+    for number, seconds in ((signal.SIGTERM, 10.0), (signal.SIGKILL, 5.0)):
+        for pid, _ in _daemons(cluster):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, number)
+        deadline = time.monotonic() + seconds
+        while any(_daemons(cluster)) and time.monotonic() < deadline:
+            time.sleep(0.1)
+    shutil.rmtree(cluster.base, ignore_errors=True)
+
+
+def exports(variables: Mapping[str, str]) -> str:
+    """Return shell lines that set variables."""
+    return "\n".join(f"export {name}={value}" for name, value in variables.items())
+
+
+def main() -> int:
+    """Run one verb from the command line."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("verb", choices=("install", "up", "down", "status"))
+    verb = parser.parse_args().verb
+    cluster = Cluster()
+    try:
+        if verb == "install":
+            install_packages()
+        elif verb == "up":
+            up(cluster)
+            print(exports(cluster.environment))
+        elif verb == "down":
+            down(cluster)
+        else:
+            print("up" if is_up(cluster) else "down")
+    except (ClusterError, subprocess.CalledProcessError) as error:
+        print(error, file=sys.stderr)
+        return 6
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
