@@ -9,7 +9,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from tests.slurm.cluster import install_packages, missing_programs, why_unavailable  # noqa: E402  # after the path is set
+from tests.slurm.cluster import install_packages, missing_programs, why_unavailable
 
 
 def main() -> int:

@@ -1,4 +1,4 @@
-"""Build the wheel, check what it holds, install it alone in a fresh environment and render a report from another folder.
+"""Build the wheel, check what it holds, install it alone in a fresh environment and render a report elsewhere.
 
 The report is rendered from the evidence of a campaign home (default build/demo), copied to a temporary folder.
 """
