@@ -114,6 +114,37 @@ class AttemptPaths:
 
 
 @dataclass(frozen=True, slots=True)
+class TransportPaths:
+    """submitit's folder of one submission, with what the driver keeps beside it; never evidence."""
+
+    root: Path
+
+    @property
+    def request(self) -> Path:
+        """``request.json``: what the transport's child process was asked to submit."""
+        return self.root / "request.json"
+
+    @property
+    def answer(self) -> Path:
+        """``answer.json``: the job that it got, or why there is none."""
+        return self.root / "answer.json"
+
+    @property
+    def log(self) -> Path:
+        """``transport.log``: what submitit and sbatch said."""
+        return self.root / "transport.log"
+
+    @property
+    def bytecode(self) -> Path:
+        """``pycache/``: bytecode of the harness process, compiled by its own jobs from the frozen sources."""
+        return self.root / "pycache"
+
+    def job_log(self, job: str) -> Path:
+        """Return the file that holds what the job printed before and beside the harness's own log."""
+        return self.root / f"{job}_0_log.out"
+
+
+@dataclass(frozen=True, slots=True)
 class HomePaths:
     """One campaign home."""
 
@@ -185,6 +216,10 @@ class HomePaths:
     def transport(self) -> Path:
         """submitit's own folder; never evidence."""
         return self.root / "transport"
+
+    def submission(self, key: str) -> TransportPaths:
+        """Return the paths of one submission by key."""
+        return TransportPaths(self.transport / key)
 
     @property
     def ledger(self) -> Path:

@@ -1,0 +1,1 @@
+"""From what is missing to jobs: choosing slots, writing allocations, handing them to a scheduler exactly once."""

@@ -1,0 +1,258 @@
+"""What the ledger says about submissions: the data of its acts, and their history folded into records.
+
+The order of acts for one submission is ``intent`` -> (``submitted`` | ``not_submitted``); after ``not_submitted`` the same
+submission may be intended again, with the same key, allocations and attempt numbers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field, replace
+from typing import Literal, TypeAlias, TypeVar
+
+from pydantic import Field
+
+from acceptance.formats import Ending
+from campaign import files
+from campaign.documents import Document, Entry
+from campaign.errors import EvidenceError
+
+Cluster: TypeAlias = Literal["slurm", "local"]
+
+
+class IntendedAttempt(Document):
+    """One attempt of an intended allocation."""
+
+    slot: str
+    attempt: int = Field(ge=1)
+    updates: int = Field(ge=0)
+    """Updates per window; 0 for a pilot."""
+
+
+class IntendedAllocation(Document):
+    """One allocation that is about to be submitted."""
+
+    allocation: str
+    minutes: int = Field(ge=1)
+    """Time limit asked of the scheduler."""
+    plan_sha256: str
+    """Digest of its allocation.json."""
+    attempts: tuple[IntendedAttempt, ...]
+
+
+class Intent(Document):
+    """Data of ``intent``: written before anything reaches a scheduler."""
+
+    submission: str
+    cluster: Cluster
+    host: str
+    boot_id: str
+    candidate: str
+    """Id of the candidate whose slots are among the attempts; empty for the baseline alone."""
+    allocations: tuple[IntendedAllocation, ...]
+
+
+class Submitted(Document):
+    """Data of ``submitted``: the scheduler has the job."""
+
+    submission: str
+    cluster: Cluster
+    job: str
+    """Slurm's job id (of the array, if it is one), or the local controller's process id."""
+    array: bool
+    host: str
+    boot_id: str
+    process_start: int
+    """Start time of a local controller in clock ticks since boot; 0 on Slurm."""
+    source: str
+    """How it is known: ``transport``, or what a later reconciliation found it by."""
+
+
+class NotSubmitted(Document):
+    """Data of ``not_submitted``: the scheduler surely does not have it."""
+
+    submission: str
+    reason: str
+
+
+class Cancelled(Document):
+    """Data of ``cancelled``: a person asked for the end of these allocations."""
+
+    allocations: tuple[str, ...]
+    reason: str
+
+
+class EndedAttempt(Document):
+    """Data of ``ended``: an attempt that left no receipt, with the ending that the scheduler's record gives it."""
+
+    slot: str
+    attempt: int = Field(ge=1)
+    allocation: str
+    ending: Ending
+    reason: str
+    source: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Attempt:
+    """One attempt as the ledger knows it."""
+
+    slot: str
+    attempt: int
+    updates: int
+    allocation: str
+    ended: EndedAttempt | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Allocation:
+    """One allocation as the ledger knows it."""
+
+    allocation: str
+    submission: str
+    index: int
+    """Place in the submission, and so its array index."""
+    minutes: int
+    attempts: tuple[IntendedAttempt, ...]
+    cancelled: Cancelled | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Submission:
+    """One submission as the ledger knows it."""
+
+    intent: Intent
+    intended_at: float
+    submitted: Submitted | None
+    submitted_at: float
+    not_submitted: NotSubmitted | None
+
+    @property
+    def key(self) -> str:
+        """The key that its job carries as name and comment."""
+        return self.intent.submission
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it still has to be submitted, or it is not known whether it was."""
+        return self.submitted is None
+
+    def job_of(self, index: int) -> str:
+        """Return the job id of the allocation with this index; empty while there is none."""
+        if self.submitted is None:
+            return ""
+        return f"{self.submitted.job}_{index}" if self.submitted.array else self.submitted.job
+
+
+@dataclass(slots=True)
+class History:
+    """All submissions of a campaign, folded from the ledger."""
+
+    submissions: dict[str, Submission] = field(default_factory=dict)
+    allocations: dict[str, Allocation] = field(default_factory=dict)
+    slots: dict[str, dict[int, Attempt]] = field(default_factory=dict)
+    candidates: list[str] = field(default_factory=list)
+    """Ids of the frozen candidates, oldest first."""
+
+    def attempts(self, slot: str) -> list[Attempt]:
+        """Return a slot's attempts in order of their numbers."""
+        known = self.slots.get(slot, {})
+        return [known[number] for number in sorted(known)]
+
+    def open_submissions(self) -> list[Submission]:
+        """Return the submissions that were intended but have no job, in order."""
+        return [submission for submission in self.submissions.values() if submission.is_open]
+
+
+_Data = TypeVar("_Data", bound=Document)
+
+
+def _parse(kind: type[_Data], entry: Entry) -> _Data:
+    return kind.parse(files.dump_json(entry.data), where=f"ledger.jsonl:{entry.seq}")
+
+
+def _note_intent(history: History, entry: Entry) -> None:
+    intent = _parse(Intent, entry)
+    history.submissions[intent.submission] = Submission(
+        intent=intent, intended_at=entry.at, submitted=None, submitted_at=0.0, not_submitted=None
+    )
+    for index, planned in enumerate(intent.allocations):
+        history.allocations[planned.allocation] = Allocation(
+            allocation=planned.allocation,
+            submission=intent.submission,
+            index=index,
+            minutes=planned.minutes,
+            attempts=planned.attempts,
+            cancelled=None,
+        )
+        for attempt in planned.attempts:
+            history.slots.setdefault(attempt.slot, {})[attempt.attempt] = Attempt(
+                slot=attempt.slot,
+                attempt=attempt.attempt,
+                updates=attempt.updates,
+                allocation=planned.allocation,
+                ended=None,
+            )
+
+
+def _submission(history: History, key: str, entry: Entry) -> Submission:
+    if key not in history.submissions:
+        raise EvidenceError(f"{entry.act} names an unknown submission {key!r}", where=f"ledger.jsonl:{entry.seq}")
+    return history.submissions[key]
+
+
+def _note_submitted(history: History, entry: Entry) -> None:
+    data = _parse(Submitted, entry)
+    known = _submission(history, data.submission, entry)
+    history.submissions[data.submission] = replace(known, submitted=data, submitted_at=entry.at)
+
+
+def _note_not_submitted(history: History, entry: Entry) -> None:
+    data = _parse(NotSubmitted, entry)
+    known = _submission(history, data.submission, entry)
+    history.submissions[data.submission] = replace(known, not_submitted=data)
+
+
+def _note_cancelled(history: History, entry: Entry) -> None:
+    data = _parse(Cancelled, entry)
+    for name in data.allocations:
+        if name in history.allocations:
+            history.allocations[name] = replace(history.allocations[name], cancelled=data)
+
+
+def _note_ended(history: History, entry: Entry) -> None:
+    data = _parse(EndedAttempt, entry)
+    known = history.slots.get(data.slot, {}).get(data.attempt)
+    if known is None:
+        raise EvidenceError(f"ended names an unknown attempt of {data.slot}", where=f"ledger.jsonl:{entry.seq}")
+    history.slots[data.slot][data.attempt] = replace(known, ended=data)
+
+
+def _note_candidate(history: History, entry: Entry) -> None:
+    candidate = entry.data.get("candidate", entry.data.get("id"))
+    if isinstance(candidate, str) and candidate not in history.candidates:
+        history.candidates.append(candidate)
+
+
+_NOTES: dict[str, Callable[[History, Entry], None]] = {
+    "intent": _note_intent,
+    "submitted": _note_submitted,
+    "not_submitted": _note_not_submitted,
+    "cancelled": _note_cancelled,
+    "ended": _note_ended,
+    "froze_candidate": _note_candidate,
+}
+
+
+def fold(entries: Iterable[Entry]) -> History:
+    """Fold the ledger's entries, in order, into the history of submissions.
+
+    Raises:
+        EvidenceError: An entry about submissions does not parse, or names something never intended.
+    """
+    history = History()
+    for entry in entries:
+        note = _NOTES.get(entry.act)
+        if note is not None:
+            note(history, entry)
+    return history
