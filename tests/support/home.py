@@ -1,0 +1,503 @@
+"""A synthetic campaign home, built from ratios: everything but the measuring is real.
+
+The home has the layout, documents, digests, ledger and receipts that freeze, submit and the harness leave behind, and
+the acceptance package of this checkout as its frozen copy. Tests then damage it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import shutil
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal, TypeAlias
+
+import acceptance
+from acceptance.formats import BASELINE, PAIRS, TABLES, WINDOWS, Ending, Table
+from campaign import documents, files
+from campaign.paths import AttemptPaths, HomePaths
+
+NODE = "node1"
+DEVICE = "cpu:Synthetic_Processor"
+BASELINE_WINDOW_S = 2.5
+UPDATES = 10
+TOKENS_PER_UPDATE = 64
+ENGAGED: dict[str, int | str] = {"path": "eager", "threads": 1}
+AT = 1_800_000_000.0
+SNAPSHOTS = {"baseline": "b" * 64, "candidate": "c" * 64}
+CANDIDATE = "c" + "c" * 12
+
+
+Order: TypeAlias = tuple[documents.SideName, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Case:
+    """One workload of the synthetic matrix."""
+
+    name: str
+    category: str = ""
+    production: bool = False
+
+
+SMALL = (
+    Case(name="sync-b4", category="sync"),
+    Case(name="packed-b4", category="packed"),
+    Case(name="prod-b16", production=True),
+)
+"""Three workloads: two categories of one, and one production case."""
+
+
+def path_of(engaged: Mapping[str, int | str]) -> str:
+    """Return the 12 digits that stand for engaged()'s text entries."""
+    texts = {key: value for key, value in engaged.items() if isinstance(value, str)}
+    return files.sha256_bytes(json.dumps(texts, sort_keys=True, separators=(",", ":")).encode())[:12]
+
+
+def tree_digest(root: Path) -> str:
+    """Return the tree digest of docs/formats.md: a second, independent implementation."""
+    digest = hashlib.sha256(b"campaign-tree/1\n")
+    entries = sorted(root.rglob("*"), key=lambda path: path.relative_to(root).as_posix().encode())
+    for path in entries:
+        data = b"" if path.is_dir() else path.read_bytes()
+        kind, mode = (b"d", b"755") if path.is_dir() else (b"f", b"755" if path.stat().st_mode & 0o100 else b"644")
+        content = b"" if path.is_dir() else hashlib.sha256(data).hexdigest().encode()
+        for part in (kind, mode, path.relative_to(root).as_posix().encode(), str(len(data)).encode(), content):
+            digest.update(str(len(part)).encode() + b":" + part + b",")
+    return digest.hexdigest()
+
+
+def copy_package(source: Path, target: Path) -> None:
+    """Copy a package's files without compiled ones."""
+    shutil.copytree(source, target, ignore=shutil.ignore_patterns("__pycache__", "*.pyc"))
+    for path in target.rglob("*"):
+        path.chmod(0o755 if path.is_dir() else 0o644)
+
+
+def csv_bytes(table: Table, rows: Iterable[Mapping[str, Any]]) -> bytes:
+    """Return the bytes of a table; floats are written with repr, flags as true and false."""
+
+    def cell(value: Any) -> str:
+        return str(value).lower() if isinstance(value, bool) else str(value)
+
+    lines = [",".join(table.header), *[",".join(cell(row[name]) for name in table.header) for row in rows]]
+    return ("\n".join(lines) + "\n").encode()
+
+
+def _slots(cases: Sequence[Case], repeats: int, *, solo: bool, controls: bool) -> list[documents.Slot]:
+    found: list[documents.Slot] = []
+
+    def add(name: str, phase: documents.Phase, kind: documents.SlotKind, order: Order) -> None:
+        _, _, workload, *rest = name.split("/")
+        found.append(
+            documents.Slot(
+                slot=name,
+                side="candidate" if name.startswith("candidate/") else "baseline",
+                phase=phase,
+                kind=kind,
+                workload=workload,
+                repeat=int(rest[0].removeprefix("r")) if rest else 0,
+                pair=1 if kind in ("pair", "control_pair") else 0,
+                order=order,
+            )
+        )
+
+    firsts = {case.category: case.name for case in reversed(cases) if case.category}
+    for index, case in enumerate(cases):
+        name = case.name
+        add(f"baseline/pilot/{name}", "pilot", "pilot", ("baseline",))
+        add(f"candidate/pilot/{name}", "pilot", "pilot", ("candidate",))
+        for repeat in range(1, repeats + 1):
+            turn = 1 if (index + repeat) % 2 == 0 else -1
+            if solo:
+                add(f"baseline/solo/{name}/r{repeat}", "baseline", "solo", ("baseline",))
+            if controls and firsts.get(case.category) == name:
+                control: Order = ("baseline", "baseline_again")
+                add(f"baseline/control/{name}/r{repeat}", "baseline", "control_pair", control[::turn])
+            pair: Order = ("baseline", "candidate")
+            add(f"candidate/pair/{name}/r{repeat}", "throughput", "pair", pair[::turn])
+    return found
+
+
+def make_protocol(
+    cases: Sequence[Case] = SMALL, *, repeats: int = 3, solo: bool = True, controls: bool = True
+) -> documents.Protocol:
+    """Return a throughput-only protocol for some workloads."""
+    names = sorted({case.category for case in cases if case.category})
+    workloads = []
+    for case in cases:
+        config = {"name": case.name}
+        digest = files.sha256_bytes(json.dumps(config, sort_keys=True, separators=(",", ":")).encode())
+        workloads.append(
+            documents.Workload(
+                name=case.name,
+                category=case.category,
+                production=case.production,
+                config=config,
+                config_sha256=digest,
+            )
+        )
+    return documents.Protocol(
+        campaign="synthetic",
+        families=("throughput",),
+        baseline_first=False,
+        throughput=documents.ThroughputRules(repeats=repeats, solo=solo, controls=controls),
+        limits=documents.Limits(),
+        retries=documents.Retries(),
+        execution=documents.Execution(),
+        categories=tuple(
+            documents.Category(name=name, workloads=tuple(case.name for case in cases if case.category == name))
+            for name in names
+        ),
+        workloads=tuple(workloads),
+        slots=tuple(_slots(cases, repeats, solo=solo, controls=controls)),
+        headers={name: table.header for name, table in TABLES.items()},
+    )
+
+
+def make_side(snapshot_sha256: str) -> documents.Side:
+    """Return a side that names a snapshot which no test of collection needs."""
+    return documents.Side(
+        snapshot_sha256=snapshot_sha256,
+        files_sha256="f" * 64,
+        adapter="adapter:native",
+        python="/usr/bin/python3",
+        python_path=(".",),
+        environment={},
+        pass_environment=(),
+        launch=(),
+        lockfile=None,
+        git=None,
+        distributions=None,
+    )
+
+
+@dataclass(slots=True, kw_only=True)
+class Home:
+    """A home under construction."""
+
+    paths: HomePaths
+    protocol: documents.Protocol
+    candidate: str = CANDIDATE
+    ratio: Callable[[str, int], float] = field(default=lambda _workload, _repeat: 1.1)
+    allocations: int = 0
+
+    # --- the ledger
+
+    def append(self, act: documents.Act, data: dict[str, Any]) -> None:
+        """Append one act to the ledger."""
+        lines = self.paths.ledger.read_bytes().splitlines() if self.paths.ledger.exists() else []
+        previous = files.sha256_bytes(lines[-1]) if lines else "0" * 64
+        entry = {"seq": len(lines) + 1, "previous": previous, "at": AT + len(lines), "act": act, "data": data}
+        with self.paths.ledger.open("ab") as stream:
+            stream.write(json.dumps(entry, sort_keys=True, separators=(",", ":")).encode() + b"\n")
+
+    # --- attempts
+
+    def real_slot(self, slot: str) -> str:
+        """Return a protocol slot's name in this home."""
+        return documents.slot_for(slot, self.candidate)
+
+    def folder(self, slot: str, number: int = 1) -> AttemptPaths:
+        """Return the paths of an attempt by the slot's protocol name."""
+        return self.paths.attempt(self.real_slot(slot), number)
+
+    def plan(self, slot: documents.Slot, number: int = 1) -> str:
+        """Write an allocation for one attempt and the intent that names it; return the allocation's id."""
+        self.allocations += 1
+        allocation = f"a{self.allocations:04d}"
+        planned = documents.PlannedAttempt(
+            slot=self.real_slot(slot.slot),
+            attempt=number,
+            kind=slot.kind,
+            workload=slot.workload,
+            repeat=slot.repeat,
+            pair=slot.pair,
+            order=slot.order,
+            updates=0 if slot.kind == "pilot" else UPDATES,
+        )
+        sides: dict[Literal["baseline", "candidate"], documents.Runnable] = {"baseline": self._runnable("baseline")}
+        if "candidate" in slot.order:
+            sides["candidate"] = self._runnable("candidate")
+        plan = documents.AllocationPlan(
+            allocation=allocation,
+            key=f"synthetic/{allocation}",
+            home=str(self.paths.root),
+            manifest_sha256=files.sha256_file(self.paths.manifest),
+            protocol_sha256=files.sha256_file(self.paths.protocol),
+            harness_sha256="d" * 64,
+            sides=sides,
+            data={},
+            attempts=(planned,),
+        )
+        self.paths.allocation(allocation).root.mkdir(parents=True)
+        self.paths.allocation(allocation).plan.write_bytes(plan.to_bytes())
+        self.append(
+            "intent",
+            {
+                "allocation": allocation,
+                "key": plan.key,
+                "plan_sha256": files.sha256_bytes(plan.to_bytes()),
+                "attempts": [{"slot": planned.slot, "attempt": number}],
+            },
+        )
+        return allocation
+
+    def _runnable(self, side: Literal["baseline", "candidate"]) -> documents.Runnable:
+        described = make_side(SNAPSHOTS[side])
+        return documents.Runnable(
+            id="baseline" if side == "baseline" else self.candidate,
+            tree="/nowhere/tree",
+            files="/nowhere/files.json",
+            snapshot_sha256=described.snapshot_sha256,
+            python=described.python,
+            adapter=described.adapter,
+            python_path=described.python_path,
+            environment={},
+            pass_environment=(),
+            launch=(),
+        )
+
+    def tables(self, slot: documents.Slot, number: int, allocation: str) -> dict[str, bytes]:
+        """Return the evidence tables of a completed attempt."""
+        if slot.kind == "pilot":
+            return {}
+        measured = {side: self._measured(slot, side) for side in slot.order}
+        common = {
+            "workload": slot.workload,
+            "category": self.protocol.workload(slot.workload).category,
+            "production": self.protocol.workload(slot.workload).production,
+            "comparison": "candidate" if slot.kind == "pair" else "control",
+            "repeat": slot.repeat,
+            "pair": slot.pair,
+            "attempt": number,
+            "allocation": allocation,
+            "node": NODE,
+            "device": DEVICE,
+        }
+        if slot.kind == "solo":
+            return {BASELINE.file: csv_bytes(BASELINE, [{**common, **measured["baseline"]}])}
+        rows = [
+            {**common, "side": side, "position": position, **measured[side]}
+            for position, side in enumerate(slot.order, start=1)
+        ]
+        windows = [
+            {
+                **common,
+                "side": side,
+                "window": window,
+                "updates": UPDATES,
+                "microbatches": UPDATES,
+                "skipped_updates": 0,
+                "tokens": UPDATES * TOKENS_PER_UPDATE,
+                "seconds": self._window_s(slot, side),
+            }
+            for side in slot.order
+            for window in range(1, self.protocol.throughput.windows + 1)
+        ]
+        return {PAIRS.file: csv_bytes(PAIRS, rows), WINDOWS.file: csv_bytes(WINDOWS, windows)}
+
+    def _window_s(self, slot: documents.Slot, side: str) -> float:
+        return BASELINE_WINDOW_S / (self.ratio(slot.workload, slot.repeat) if side == "candidate" else 1.0)
+
+    def _measured(self, slot: documents.Slot, side: str) -> dict[str, Any]:
+        windows = self.protocol.throughput.windows
+        train_s = math.fsum([self._window_s(slot, side)] * windows)
+        tokens = windows * UPDATES * TOKENS_PER_UPDATE
+        return {
+            "warmup_updates": self.protocol.throughput.warmup_updates,
+            "updates": UPDATES,
+            "tokens": tokens,
+            "startup_s": 0.5,
+            "train_s": train_s,
+            "elapsed_s": train_s + 0.75,
+            "peak_allocated_bytes": 1 << 20,
+            "peak_reserved_bytes": 1 << 20,
+            "tokens_per_s": tokens / train_s,
+        }
+
+    def start(self, slot: documents.Slot, number: int, allocation: str) -> None:
+        """Write start.json, as the harness does before anything of a side runs."""
+        folder = self.folder(slot.slot, number)
+        folder.root.mkdir(parents=True)
+        start = documents.Start(
+            slot=self.real_slot(slot.slot),
+            attempt=number,
+            allocation=allocation,
+            kind=slot.kind,
+            manifest_sha256=files.sha256_file(self.paths.manifest),
+            protocol_sha256=files.sha256_file(self.paths.protocol),
+            harness_sha256="d" * 64,
+            snapshots={side: SNAPSHOTS["candidate" if side == "candidate" else "baseline"] for side in slot.order},
+            job=documents.JobIdentity(
+                scheduler="local", cluster="", job_id="1", array_job_id="", array_task_id="", restart_count=0
+            ),
+            host=documents.Host(
+                node=NODE,
+                boot_id="0000",
+                kernel="6.1",
+                machine="x86_64",
+                cpu="Synthetic Processor",
+                memory_bytes=1 << 30,
+                affinity=(0,),
+            ),
+            device=DEVICE,
+            devices=(),
+            threads=1,
+            at=AT,
+        )
+        folder.start.write_bytes(start.to_bytes())
+
+    def seal(
+        self, slot: documents.Slot, number: int, allocation: str, *, ending: Ending = Ending.COMPLETED, reason: str = ""
+    ) -> None:
+        """Write receipt.json over whatever files the folder holds now."""
+        folder = self.folder(slot.slot, number)
+        sides = tuple(
+            documents.SideReceipt(
+                side=side,
+                position=position,
+                exit_code=0,
+                signal=None,
+                wall_s=1.0,
+                cpu_s=1.0,
+                max_rss_bytes=1 << 20,
+                output_bytes=0,
+                output_truncated=False,
+                engaged=ENGAGED,
+                path=path_of(ENGAGED),
+                versions={"python": "3.11.7"},
+                offers=("updates", "sync"),
+                missing=(),
+                foreign=(),
+            )
+            for position, side in enumerate(slot.order, start=1)
+        )
+        receipt = documents.Receipt(
+            start_sha256=files.sha256_file(folder.start),
+            slot=self.real_slot(slot.slot),
+            attempt=number,
+            allocation=allocation,
+            kind=slot.kind,
+            ending=ending,
+            reason=reason,
+            elapsed_s=3.0,
+            at=AT + 3,
+            sides=sides,
+            calibration=documents.Calibration(updates_per_s=4.0, tokens_per_update=64.0, startup_s=0.5, updates=4)
+            if slot.kind == "pilot"
+            else None,
+            files=tuple(_sealed(path) for path in sorted(folder.root.iterdir()) if path != folder.receipt),
+        )
+        folder.receipt.write_bytes(receipt.to_bytes())
+
+    def reseal(self, slot: str, file: str, edit: Callable[[bytes], bytes], number: int = 1) -> None:
+        """Change a table and seal it again: what a side or a harness that errs would leave."""
+        folder = self.folder(slot, number)
+        folder.table(file).write_bytes(edit(folder.table(file).read_bytes()))
+        receipt = documents.Receipt.read(folder.receipt)
+        self.seal(self.slot(slot), number, receipt.allocation, ending=receipt.ending)
+
+    def slot(self, name: str) -> documents.Slot:
+        """Return a slot of the protocol."""
+        return next(slot for slot in self.protocol.slots if slot.slot == name)
+
+    def attempt(
+        self, slot: documents.Slot, number: int = 1, *, ending: Ending = Ending.COMPLETED, reason: str = ""
+    ) -> str:
+        """Plan, start, run and seal one attempt; return its allocation."""
+        allocation = self.plan(slot, number)
+        self.start(slot, number, allocation)
+        if ending is Ending.COMPLETED:
+            for name, data in self.tables(slot, number, allocation).items():
+                self.folder(slot.slot, number).table(name).write_bytes(data)
+        (self.folder(slot.slot, number).root / "harness.log").write_bytes(b"done\n")
+        self.seal(slot, number, allocation, ending=ending, reason=reason)
+        return allocation
+
+
+def _sealed(path: Path) -> documents.SealedFile:
+    rows = path.read_bytes().count(b"\n") - 1 if path.suffix == ".csv" else None
+    return documents.SealedFile(name=path.name, bytes=path.stat().st_size, sha256=files.sha256_file(path), rows=rows)
+
+
+def freeze(
+    root: Path, cases: Sequence[Case] = SMALL, *, repeats: int = 3, solo: bool = True, controls: bool = True
+) -> Home:
+    """Create a home with a frozen baseline and nothing else."""
+    paths = HomePaths(root)
+    paths.frozen.mkdir(parents=True)
+    copy_package(Path(acceptance.__file__).parent, paths.acceptance)
+    protocol = make_protocol(cases, repeats=repeats, solo=solo, controls=controls)
+    paths.protocol.write_bytes(protocol.to_bytes())
+    paths.config.write_bytes(b'name = "synthetic"\n')
+    manifest = documents.Manifest(
+        campaign=protocol.campaign,
+        protocol_sha256=files.sha256_file(paths.protocol),
+        acceptance_sha256=tree_digest(paths.acceptance),
+        harness_sha256="d" * 64,
+        config_sha256=files.sha256_file(paths.config),
+        harness_python="/usr/bin/python3",
+        baseline=make_side(SNAPSHOTS["baseline"]),
+        data={},
+        resources={},
+        departures=("throughput.pilot_s is 1 here",),
+        left_out=("build/ (ignored)",),
+        driver={},
+        machine={},
+    )
+    paths.manifest.write_bytes(manifest.to_bytes())
+    home = Home(paths=paths, protocol=protocol)
+    home.append("froze_baseline", {"manifest_sha256": files.sha256_file(paths.manifest)})
+    return home
+
+
+def freeze_candidate(home: Home, candidate: str = CANDIDATE, snapshot_sha256: str = SNAPSHOTS["candidate"]) -> None:
+    """Add a frozen candidate."""
+    manifest = documents.CandidateManifest(
+        id=candidate,
+        manifest_sha256=files.sha256_file(home.paths.manifest),
+        config_sha256=files.sha256_file(home.paths.config),
+        candidate=make_side(snapshot_sha256),
+        left_out=(),
+        driver={},
+        machine={},
+    )
+    folder = home.paths.candidate(candidate)
+    folder.root.mkdir(parents=True)
+    folder.manifest.write_bytes(manifest.to_bytes())
+    home.append("froze_candidate", {"candidate": candidate, "manifest_sha256": files.sha256_file(folder.manifest)})
+
+
+def build_home(
+    root: Path,
+    cases: Sequence[Case] = SMALL,
+    ratio: Callable[[str, int], float] = lambda _workload, _repeat: 1.1,
+    *,
+    repeats: int = 3,
+    solo: bool = True,
+    controls: bool = True,
+) -> Home:
+    """Create a home in which every slot has one completed, sealed attempt.
+
+    Args:
+        root: The folder to create.
+        cases: The workloads.
+        ratio: candidate / baseline for a workload in a repeat; at most 2.5, so that windows stay long enough.
+        repeats: Measurement rounds.
+        solo: Whether the baseline is also measured alone.
+        controls: Whether there are control pairs.
+    """
+    home = freeze(root, cases, repeats=repeats, solo=solo, controls=controls)
+    home.ratio = ratio
+    for slot in home.protocol.slots:
+        if slot.side == "baseline":
+            home.attempt(slot)
+    freeze_candidate(home)
+    for slot in home.protocol.slots:
+        if slot.side == "candidate":
+            home.attempt(slot)
+    return home
