@@ -1,0 +1,1 @@
+"""campaign.toml: its model, its strict reader and the places of its keys."""

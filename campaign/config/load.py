@@ -1,0 +1,244 @@
+"""Reads campaign.toml strictly: every error is a `ConfigError` with file, line, column, reason and a suggestion."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, get_args
+
+from pydantic import BaseModel, ValidationError
+from pydantic_core import ErrorDetails
+
+from campaign import matrix
+from campaign.config.locate import KeyPath, Position, locate
+from campaign.config.model import CampaignFile, Config, Side
+from campaign.config.values import REFERENCE, ExactFloat
+from campaign.errors import ConfigError
+
+_TOML_PLACE = re.compile(r"\s*\(at (?:line (\d+), column (\d+)|end of document)\)$")
+
+
+def load_config(path: Path) -> Config:
+    """Read and check a configuration file.
+
+    Args:
+        path: The TOML file; its relative paths are relative to its folder.
+
+    Raises:
+        ConfigError: It cannot be read, or asks for something that cannot be.
+    """
+    try:
+        raw = path.read_bytes()
+    except OSError as error:
+        raise ConfigError(
+            f"cannot be read: {error.strerror}", where=str(path), hint="campaign init DIR writes a first campaign.toml"
+        ) from error
+    return parse_config(raw, path=path.resolve())
+
+
+def parse_config(raw: bytes, *, path: Path) -> Config:
+    """Check the bytes of a configuration file.
+
+    Args:
+        raw: The bytes.
+        path: Where they are from: for messages, and as the start of relative paths. Absolute.
+
+    Raises:
+        ConfigError: They ask for something that cannot be.
+    """
+    values = _parse_toml(raw, where=str(path))
+    try:
+        config = Config.model_validate(
+            {**_only_known(values), "path": path, "raw": raw}, context={"folder": path.parent}
+        )
+    except ValidationError as error:
+        raise _explain(error, raw, path) from error
+    _check_references(config)
+    _check_families(config)
+    _check_rules(config)
+    expansion = matrix.expand(config)
+    if not expansion.categories and not any(workload.production for workload in expansion.workloads):
+        raise config.error(
+            ("matrix",),
+            "nothing would be judged: there is neither a category nor a production workload",
+            hint='add [[category]] name = "...", or production = true on a workload',
+        )
+    return config
+
+
+def differing_tables(old: Config, new: Config) -> tuple[str, ...]:
+    """Name the frozen tables in which two configurations differ: all of them but ``[candidate]``.
+
+    Relative paths are compared as written, so that a copy of a file in another folder is the same configuration.
+    """
+    first, second = (_neutral(config) for config in (old, new))
+    return tuple(
+        name
+        for name in CampaignFile.model_fields
+        if name != "candidate" and getattr(first, name) != getattr(second, name)
+    )
+
+
+def _neutral(config: Config) -> CampaignFile:
+    values = _parse_toml(config.raw, where=str(config.path))
+    return CampaignFile.model_validate(values, context={"folder": Path("/")})
+
+
+# --- syntax -----------------------------------------------------------------------------------------------------------
+
+
+def _parse_toml(raw: bytes, *, where: str) -> dict[str, Any]:
+    try:
+        text = raw.decode("utf-8")
+    except UnicodeDecodeError as error:
+        line = raw.count(b"\n", 0, error.start) + 1
+        column = error.start - (raw.rfind(b"\n", 0, error.start) + 1) + 1
+        raise ConfigError("not UTF-8", where=f"{where}:{line}:{column}", hint="save the file as UTF-8") from error
+    try:
+        return tomllib.loads(text, parse_float=ExactFloat)
+    except tomllib.TOMLDecodeError as error:
+        place = _TOML_PLACE.search(str(error))
+        end = Position(text.count("\n") + 1, len(text) - (text.rfind("\n") + 1) + 1)
+        position = Position(int(place[1]), int(place[2])) if place is not None and place[1] else end
+        what = _TOML_PLACE.sub("", str(error))
+        raise ConfigError(f"not valid TOML: {what}", where=f"{where}:{position.line}:{position.column}") from error
+    except RecursionError as error:
+        raise ConfigError("not valid TOML: nested too deeply", where=where) from error
+
+
+def _only_known(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Keep a file from setting what is not in it: the path and the bytes."""
+    return {(f"{key}{_IN_FILE}" if key in ("path", "raw") else key): value for key, value in values.items()}
+
+
+_IN_FILE = " (in the file)"
+"""Marks a key of the file that has the name of one of our own fields, so that it is refused as unknown."""
+
+
+# --- one key ----------------------------------------------------------------------------------------------------------
+
+
+def _model_in(annotation: Any) -> type[BaseModel] | None:
+    """Return the table model inside an annotation such as ``Table | None`` or ``tuple[Table, ...]``."""
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return annotation
+    return next((model for part in get_args(annotation) if (model := _model_in(part)) is not None), None)
+
+
+def _known_keys(path: KeyPath) -> list[str]:
+    """Return the keys that the table at a path may have."""
+    model: type[BaseModel] = CampaignFile
+    for part in path:
+        field = model.model_fields.get(part) if isinstance(part, str) else None
+        inner = _model_in(field.annotation) if field is not None else None
+        model = inner or model
+    return list(model.model_fields)
+
+
+def _dotted(path: KeyPath) -> str:
+    text = ""
+    for part in (part for part in path if part != "[key]"):
+        text += f"[{part + 1}]" if isinstance(part, int) else f".{part}" if text else part
+    return text
+
+
+def _message(error: ErrorDetails) -> tuple[str, str]:
+    """Return what is wrong and a hint."""
+    path = tuple(error["loc"])
+    dotted = _dotted(path)
+    if error["type"] == "extra_forbidden":
+        key = str(path[-1]).removesuffix(_IN_FILE)
+        table = _dotted(path[:-1])
+        return f"unknown key {key!r}" + (f" in {table}" if table else ""), matrix.suggest(key, _known_keys(path[:-1]))
+    if error["type"] == "missing":
+        return f"{dotted} is missing", f"add {path[-1]} = ..."
+    if error["type"] == "value_error":
+        return f"{dotted}: {error['ctx']['error']}", ""
+    message = error["msg"].removeprefix("Input ")
+    given = "" if isinstance(error["input"], dict | list) else f", not {error['input']!r}"
+    return f"{dotted}: {message}{given}", ""
+
+
+def _explain(error: ValidationError, raw: bytes, path: Path) -> ConfigError:
+    """Return the first error of a file, in the file's order."""
+    places = locate(raw.decode("utf-8"))
+
+    def position(details: ErrorDetails) -> Position:
+        return places.find(tuple(_written(part) for part in details["loc"]))
+
+    def rank(details: ErrorDetails) -> tuple[bool, int, int]:
+        # A misspelt key is both unknown and missing: the first of the two says what to do.
+        place = position(details)
+        return details["type"] == "missing", place.line, place.column
+
+    found = sorted(error.errors(), key=rank)
+    first, place = found[0], position(found[0])
+    what, hint = _message(first)
+    why = f"the first of {len(found)} problems" if len(found) > 1 else ""
+    return ConfigError(what, where=f"{path}:{place.line}:{place.column}", why=why, hint=hint)
+
+
+def _written(part: int | str) -> int | str:
+    return part.removesuffix(_IN_FILE) if isinstance(part, str) else part
+
+
+# --- several keys -----------------------------------------------------------------------------------------------------
+
+
+def _check_references(config: Config) -> None:
+    sides: list[tuple[str, Side]] = [("baseline", config.baseline)]
+    if config.candidate is not None:
+        sides.append(("candidate", config.candidate))
+    for name, side in sides:
+        for variable, value in side.environment.items():
+            key = (name, "environment", variable)
+            for match in REFERENCE.finditer(value):
+                kind, _, data = match[1].partition(".")
+                if kind != "data" or not match[0].endswith("}"):
+                    raise config.error(
+                        key, f"{match[0]!r} is no reference", hint="only ${data.NAME} is replaced, nothing else"
+                    )
+                if data not in config.data:
+                    raise config.error(
+                        key,
+                        f"no data set {data!r} is declared",
+                        hint=f"add [data.{data}]; {matrix.suggest(data, config.data)}",
+                    )
+            if variable in side.pass_environment:
+                raise config.error(key, f"{variable} is both set and passed through", hint="choose one")
+
+
+def _check_families(config: Config) -> None:
+    if config.recipe and config.convergence is None:
+        raise config.error(("recipe", 0), "a recipe without [convergence]", hint="add [convergence], or remove it")
+    if config.convergence is not None:
+        if not config.recipe:
+            raise config.error(("convergence",), "[convergence] without a recipe", hint="add a [[recipe]]")
+        if len(set(config.convergence.seeds)) != len(config.convergence.seeds):
+            raise config.error(("convergence", "seeds"), "a seed stands twice")
+    seen: set[str] = set()
+    for number, recipe in enumerate(config.recipe):
+        if recipe.name in seen:
+            raise config.error(("recipe", number, "name"), f"two recipes are named {recipe.name!r}")
+        seen.add(recipe.name)
+
+
+def _check_rules(config: Config) -> None:
+    pairs = config.throughput.pairs_per_repeat
+    if pairs > 1 and pairs % 2:
+        raise config.error(
+            ("throughput", "pairs_per_repeat"),
+            f"pairs_per_repeat is 1 or even, not {pairs}",
+            why="with an odd number the order in which the sides run does not cancel",
+            hint=f"{pairs - 1} or {pairs + 1}",
+        )
+    both = sorted(set(config.retries.again) & set(config.retries.again_once))
+    if both:
+        raise config.error(("retries", "again_once"), f"{both[0]} stands in both again and again_once")
+    if "completed" in (*config.retries.again, *config.retries.again_once):
+        raise config.error(("retries",), "a completed attempt is never tried again", hint="remove completed")
+
+
+__all__ = ["differing_tables", "load_config", "parse_config"]

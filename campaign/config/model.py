@@ -1,0 +1,348 @@
+"""The pydantic model of campaign.toml. docs/config.md shows every key; its table is generated from here.
+
+The model checks each key by itself; what concerns several keys is checked in campaign.config.load and
+campaign.matrix. Unknown keys are refused everywhere.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any, Literal, TypeAlias
+
+from pydantic import BaseModel, ConfigDict, Field, Strict
+
+from acceptance.formats import Ending
+from campaign import documents
+from campaign.config.locate import KeyPath, Places, locate
+from campaign.config.values import (
+    Adapter,
+    FilePath,
+    Fraction,
+    InsidePaths,
+    Interpreter,
+    JsonTable,
+    Margin,
+    Name,
+    Names,
+    Ratio,
+    Seconds,
+    SecondsOrZero,
+    Text,
+    Texts,
+    Variable,
+    Variables,
+)
+from campaign.errors import ConfigError
+
+Endings: TypeAlias = Annotated[tuple[Annotated[Ending, Strict(strict=False)], ...], Strict(strict=False)]
+
+
+def _default(model: type[documents.Document], key: str) -> Any:
+    """Return the default of a protocol number: documents.py is the one place that knows it."""
+    return model.model_fields[key].default
+
+
+class Table(BaseModel):
+    """Base of all tables: frozen, no unknown keys, no silent conversion."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+
+class Side(Table):
+    """The source, the adapter and the interpreter of one side."""
+
+    source: FilePath = Field(description="folder of the side's source tree, relative to this file")
+    adapter: Adapter = Field(description="`module:function` that builds the runner, imported inside the snapshot")
+    python: Interpreter = Field(description="interpreter that has the side's dependencies, relative to this file")
+    python_path: InsidePaths = Field(
+        default=(".",), description="folders of the snapshot that are put first on the import path"
+    )
+    environment: dict[Variable, Text] = Field(
+        default={}, description="variables set for the side; `${data.NAME}` becomes the path of a declared data set"
+    )
+    pass_environment: Variables = Field(
+        default=(), description="variables taken over from the environment of the allocation; all others are dropped"
+    )
+    lockfile: FilePath | None = Field(default=None, description="lock file of the dependencies; its digest is frozen")
+    include: Texts = Field(
+        default=(), description="glob patterns of files to freeze although git ignores them, such as build products"
+    )
+    launch: Texts = Field(default=(), description="command put before the interpreter, such as a container's")
+
+
+class Data(Table):
+    """A data set that the sides read; its digest is frozen."""
+
+    path: FilePath = Field(description="file or folder, relative to this file")
+
+
+class Harness(Table):
+    """What runs the harness itself."""
+
+    python: Interpreter | None = Field(default=None, description="interpreter of the harness; the baseline's if absent")
+
+
+class Execution(documents.Execution):
+    """What a side may use."""
+
+    device: Literal["cpu", "cuda"] = Field(
+        default=_default(documents.Execution, "device"), description="`cpu` or `cuda`"
+    )
+    threads: int = Field(
+        default=_default(documents.Execution, "threads"), ge=1, description="CPU threads of each side's process"
+    )
+
+
+class Throughput(documents.ThroughputRules):
+    """Rules of the throughput family."""
+
+    repeats: int = Field(
+        default=_default(documents.ThroughputRules, "repeats"),
+        ge=1,
+        le=1000,
+        description="independent rounds; each has its own allocation",
+    )
+    pairs_per_repeat: int = Field(
+        default=_default(documents.ThroughputRules, "pairs_per_repeat"),
+        ge=1,
+        le=100,
+        description="pairs of a workload in one repeat: one, or an even number in both orders",
+    )
+    warmup_updates: int = Field(
+        default=_default(documents.ThroughputRules, "warmup_updates"),
+        ge=0,
+        description="updates of each side before the first window",
+    )
+    windows: int = Field(
+        default=_default(documents.ThroughputRules, "windows"),
+        ge=1,
+        le=1000,
+        description="scored windows of a measurement",
+    )
+    window_s: Seconds = Field(
+        default=_default(documents.ThroughputRules, "window_s"), description="shortest window, on both sides"
+    )
+    window_margin: Margin = Field(
+        default=_default(documents.ThroughputRules, "window_margin"),
+        description="how much longer than `window_s` a window of the faster side is planned",
+    )
+    pilot_s: Seconds = Field(
+        default=_default(documents.ThroughputRules, "pilot_s"), description="length of a pilot's calibration"
+    )
+    category_threshold: Ratio = Field(
+        default=_default(documents.ThroughputRules, "category_threshold"),
+        description="least median ratio of a category, in every repeat",
+    )
+    production_threshold: Ratio = Field(
+        default=_default(documents.ThroughputRules, "production_threshold"),
+        description="least ratio of every production workload, in every repeat",
+    )
+    solo: bool = Field(
+        default=_default(documents.ThroughputRules, "solo"),
+        description="whether the baseline is also measured alone, before a candidate exists",
+    )
+    controls: bool = Field(
+        default=_default(documents.ThroughputRules, "controls"),
+        description="whether each category's first workload is also measured baseline against baseline",
+    )
+    seed: int = Field(
+        default=_default(documents.ThroughputRules, "seed"),
+        ge=0,
+        lt=2**63,
+        description="seed given to both sides of measurements and pilots",
+    )
+    clock_relative: Fraction = Field(
+        default=_default(documents.ThroughputRules, "clock_relative"),
+        description="how far, relatively, a side's own seconds may be from the parent's",
+    )
+    clock_absolute_s: SecondsOrZero = Field(
+        default=_default(documents.ThroughputRules, "clock_absolute_s"),
+        description="how far, in seconds, they may be apart in any case",
+    )
+
+
+class Numerical(Table):
+    """Declares the numerical family: matched local updates of every workload."""
+
+    controls: bool = Field(default=True, description="whether every workload has a baseline-against-baseline control")
+
+
+class Convergence(Table):
+    """Declares the convergence family: full trainings of the recipes."""
+
+    seeds: Annotated[tuple[Annotated[int, Field(ge=0, lt=2**63)], ...], Strict(strict=False)] = Field(
+        default=(45, 46, 47), min_length=2, description="seeds; each recipe is trained with each on both sides"
+    )
+
+
+class Limits(documents.Limits):
+    """How long a side may take for one answer, and how much it may print."""
+
+    import_s: int = Field(
+        default=_default(documents.Limits, "import_s"), ge=1, description="most seconds to start and import"
+    )
+    startup_s: int = Field(
+        default=_default(documents.Limits, "startup_s"),
+        ge=1,
+        description="most seconds for set-up, compilation and warm-up",
+    )
+    stall_s: int = Field(
+        default=_default(documents.Limits, "stall_s"), ge=1, description="most seconds for one window or another answer"
+    )
+    log_bytes: int = Field(
+        default=_default(documents.Limits, "log_bytes"), ge=1024, description="most bytes of a side's output"
+    )
+
+
+class Retries(documents.Retries):
+    """Which endings allow another attempt."""
+
+    max_attempts: int = Field(
+        default=_default(documents.Retries, "max_attempts"), ge=1, le=100, description="most attempts at one slot"
+    )
+    again: Endings = Field(
+        default=_default(documents.Retries, "again"), description="endings that allow another attempt"
+    )
+    again_once: Endings = Field(
+        default=_default(documents.Retries, "again_once"), description="endings that allow one more attempt, once"
+    )
+
+
+class Matrix(Table):
+    """The workloads that are the product of axes."""
+
+    name: Text = Field(default="", description="pattern of the names, such as `{size}-b{batch}`; default: all labels")
+    axes: dict[str, list[Any]] = Field(
+        default={}, description="values of each axis: a scalar, or a table of a `label` and the entries that it sets"
+    )
+    fixed: JsonTable = Field(
+        default={}, description="entries of every configuration; a workload's or recipe's own `config` goes before them"
+    )
+    exclude: Annotated[tuple[dict[str, Any], ...], Strict(strict=False)] = Field(
+        default=(), description="combinations to leave out, by axis and label (or list of labels)"
+    )
+    production: Names = Field(default=(), description="names of matrix workloads that are required production cases")
+
+
+class Category(Table):
+    """A mode with a small-batch filter: what the category gate takes its median over."""
+
+    name: Name = Field(description="name of the category")
+    mode: str | None = Field(default=None, description="label on the axis `mode`; absent: every mode")
+    small_batch: dict[str, Any] = Field(
+        default={}, description="further filter, by axis and label (or list of labels), such as `{ batch = [4, 8] }`"
+    )
+
+
+class Workload(Table):
+    """One workload beside the matrix."""
+
+    name: Name = Field(description="name of the workload")
+    config: JsonTable = Field(min_length=1, description="what the adapter is called with")
+    production: bool = Field(default=False, description="whether it is a required production case")
+    category: str = Field(default="", description="category that it joins, if any")
+
+
+class Recipe(Table):
+    """One training recipe of the convergence family."""
+
+    name: Name = Field(description="name of the recipe")
+    config: JsonTable = Field(min_length=1, description="what the adapter is called with")
+    targets: int = Field(ge=1, description="targets (non-padding tokens predicted) of one training")
+
+
+class Submission(Table):
+    """How slots become allocations."""
+
+    workloads_per_allocation: int = Field(
+        default=1, ge=1, le=100000, description="workloads whose slots of one repeat share an allocation"
+    )
+
+
+class Slurm(Table):
+    """Resources of one allocation on Slurm."""
+
+    partition: Text | None = Field(default=None, description="partition")
+    account: Text | None = Field(default=None, description="account")
+    qos: Text | None = Field(default=None, description="quality of service")
+    constraint: Text | None = Field(default=None, description="features that the node must have")
+    gres: Text | None = Field(default=None, description="generic resources, such as `gpu:1`")
+    reservation: Text | None = Field(default=None, description="reservation")
+    nodelist: Text | None = Field(default=None, description="nodes that may be used")
+    exclude: Text | None = Field(default=None, description="nodes that may not be used")
+    exclusive: bool = Field(default=False, description="whether no other job may share the node")
+    minutes: int = Field(default=60, ge=1, description="time limit of one allocation")
+    cpus: int = Field(default=1, ge=1, description="CPUs of one allocation")
+    mem_gb: int | None = Field(default=None, ge=1, description="memory of one allocation; absent: the partition's")
+    max_running: int = Field(default=256, ge=1, description="most allocations of one array that run at a time")
+    setup: Texts = Field(default=(), description="shell lines before the harness, such as `module load` commands")
+
+
+class Local(Table):
+    """The local executor: one job holds all planned allocations, one after another."""
+
+    minutes: int = Field(default=1440, ge=1, description="time limit of the whole job")
+
+
+class CampaignFile(Table):
+    """campaign.toml."""
+
+    name: Name = Field(description="name of the campaign")
+    baseline_first: bool = Field(
+        default=True, description="whether a candidate may be frozen only when the baseline's phase is complete"
+    )
+    baseline: Side = Field(description="the side in use")
+    candidate: Side | None = Field(default=None, description="the side that may replace it; read at its own freeze")
+    data: dict[Name, Data] = Field(default={}, description="data sets")
+    harness: Harness = Field(default=Harness(), description="the harness")
+    execution: Execution = Field(default=Execution(), description="what a side may use")
+    throughput: Throughput = Field(default=Throughput(), description="rules of the throughput family")
+    numerical: Numerical | None = Field(default=None, description="declares the numerical family")
+    convergence: Convergence | None = Field(default=None, description="declares the convergence family")
+    limits: Limits = Field(default=Limits(), description="limits")
+    retries: Retries = Field(default=Retries(), description="retry rule")
+    matrix: Matrix = Field(default=Matrix(), description="the matrix of workloads")
+    category: Annotated[tuple[Category, ...], Strict(strict=False)] = Field(default=(), description="categories")
+    workload: Annotated[tuple[Workload, ...], Strict(strict=False)] = Field(default=(), description="single workloads")
+    recipe: Annotated[tuple[Recipe, ...], Strict(strict=False)] = Field(default=(), description="training recipes")
+    submission: Submission = Field(default=Submission(), description="how slots become allocations")
+    slurm: Slurm = Field(default=Slurm(), description="Slurm resources of one allocation")
+    local: Local = Field(default=Local(), description="the local executor")
+
+
+class Config(CampaignFile):
+    """A campaign.toml that was read: all paths absolute, with the file's own path and bytes.
+
+    Build it with `campaign.config.load.load_config`.
+    """
+
+    path: Path
+    raw: bytes = Field(repr=False)
+
+    @property
+    def harness_python(self) -> Path:
+        """The interpreter that runs the harness."""
+        return self.harness.python or self.baseline.python
+
+    @property
+    def num_devices(self) -> int:
+        """Devices of one allocation: the GPUs that ``gres`` asks for, else one."""
+        number = (self.slurm.gres or "").split(",")[0].rpartition(":")[2]
+        return int(number) if number.isdecimal() and int(number) > 0 else 1
+
+    def resources(self) -> dict[str, Any]:
+        """Return the resolved resource tables as JSON values, for the manifest."""
+        return {
+            "submission": self.submission.model_dump(mode="json"),
+            "slurm": self.slurm.model_dump(mode="json"),
+            "local": self.local.model_dump(mode="json"),
+        }
+
+    def places(self) -> Places:
+        """Return the places of the file's keys."""
+        return locate(self.raw.decode("utf-8"))
+
+    def error(self, key: KeyPath, what: str, *, why: str = "", hint: str = "") -> ConfigError:
+        """Return the error about one key, with its place in the file."""
+        position = self.places().find(key)
+        return ConfigError(what, where=f"{self.path}:{position.line}:{position.column}", why=why, hint=hint)

@@ -1,0 +1,258 @@
+"""The matrix of slots, the alternation of order, the packing into allocations, and the frozen protocol."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from decimal import Decimal, InvalidOperation
+from typing import Any, Literal, TypeAlias
+
+from acceptance.formats import TABLES
+from campaign import documents
+from campaign.config.model import Config
+from campaign.documents import Slot, SlotKind
+from campaign.matrix import Expansion, expand
+
+Order: TypeAlias = tuple[documents.SideName, ...]
+Group: TypeAlias = tuple[Slot, ...]
+
+PAIR: tuple[documents.SideName, documents.SideName] = ("baseline", "candidate")
+CONTROL: tuple[documents.SideName, documents.SideName] = ("baseline", "baseline_again")
+UNMEASURED = ("numerical", "convergence")
+"""Families that may be planned and counted, but that no harness of this release measures."""
+
+
+def build_protocol(config: Config) -> documents.Protocol:
+    """Return the protocol to freeze.
+
+    Raises:
+        ConfigError: A declared family cannot be measured by this release.
+    """
+    for family in UNMEASURED:
+        if getattr(config, family) is not None:
+            raise config.error(
+                (family,),
+                f"[{family}] cannot be frozen: this release does not measure the {family} family",
+                why="evidence that nobody collects would block every candidate",
+                hint=f"remove [{family}] to freeze the throughput family; campaign plan counts it as it stands",
+            )
+    expansion = expand(config)
+    return documents.Protocol(
+        campaign=config.name,
+        families=("throughput",),
+        baseline_first=config.baseline_first,
+        throughput=documents.ThroughputRules(**dict(config.throughput)),
+        limits=documents.Limits(**dict(config.limits)),
+        retries=documents.Retries(**dict(config.retries)),
+        execution=documents.Execution(**dict(config.execution)),
+        categories=expansion.categories,
+        workloads=expansion.workloads,
+        slots=expand_slots(config, expansion),
+        headers={file: table.header for file, table in TABLES.items()},
+    )
+
+
+# --- slots ------------------------------------------------------------------------------------------------------------
+
+
+def expand_slots(config: Config, expansion: Expansion) -> tuple[Slot, ...]:
+    """Return every slot of a campaign, the families that cannot be measured yet included.
+
+    The order is that of a campaign's life; within a phase, repeat by repeat, so that the repeats of a workload
+    lie apart in time.
+    """
+    return (
+        *_pilots("baseline", expansion),
+        *_baseline_throughput(config, expansion),
+        *_cases(config, expansion, "baseline"),
+        *_runs(config, "baseline"),
+        *_pilots("candidate", expansion),
+        *_pairs(config, expansion),
+        *_cases(config, expansion, "candidate"),
+        *_runs(config, "candidate"),
+    )
+
+
+def order_of(sides: Order, *, index: int, repeat: int, pair: int = 1) -> Order:
+    """Return the order in which two sides run.
+
+    Args:
+        sides: Both sides, the baseline first.
+        index: Position of the workload in its category, from zero.
+        repeat: The repeat, from one.
+        pair: The pair within the repeat, from one.
+    """
+    return sides if (index + repeat + pair) % 2 == 0 else sides[::-1]
+
+
+def _indices(workloads: Iterable[documents.Workload]) -> dict[str, int]:
+    """Return each workload's position among those of its category, or among those of none."""
+    counts: dict[str, int] = {}
+    indices: dict[str, int] = {}
+    for workload in workloads:
+        indices[workload.name] = counts.get(workload.category, 0)
+        counts[workload.category] = indices[workload.name] + 1
+    return indices
+
+
+def _repeats(config: Config) -> range:
+    return range(1, config.throughput.repeats + 1)
+
+
+def _pilots(side: Literal["baseline", "candidate"], expansion: Expansion) -> Iterator[Slot]:
+    for workload in expansion.workloads:
+        yield Slot(
+            slot=f"{side}/pilot/{workload.name}",
+            side=side,
+            phase="pilot",
+            kind="pilot",
+            workload=workload.name,
+            repeat=0,
+            pair=0,
+            order=(side,),
+        )
+
+
+def _baseline_throughput(config: Config, expansion: Expansion) -> Iterator[Slot]:
+    for repeat in _repeats(config):
+        if config.throughput.solo:
+            for workload in expansion.workloads:
+                yield _baseline_slot("solo", workload.name, repeat, pair=0, order=("baseline",))
+        if config.throughput.controls:
+            for index, category in enumerate(expansion.categories):
+                order = order_of(CONTROL, index=index, repeat=repeat)
+                yield _baseline_slot("control_pair", category.workloads[0], repeat, pair=1, order=order)
+
+
+def _baseline_slot(kind: Literal["solo", "control_pair"], name: str, repeat: int, *, pair: int, order: Order) -> Slot:
+    folder = "solo" if kind == "solo" else "control"
+    return Slot(
+        slot=f"baseline/{folder}/{name}/r{repeat}",
+        side="baseline",
+        phase="baseline",
+        kind=kind,
+        workload=name,
+        repeat=repeat,
+        pair=pair,
+        order=order,
+    )
+
+
+def _pairs(config: Config, expansion: Expansion) -> Iterator[Slot]:
+    indices = _indices(expansion.workloads)
+    num_pairs = config.throughput.pairs_per_repeat
+    for repeat in _repeats(config):
+        for workload in expansion.workloads:
+            for pair in range(1, num_pairs + 1):
+                suffix = f"p{pair}" if num_pairs > 1 else ""
+                yield Slot(
+                    slot=f"candidate/pair/{workload.name}/r{repeat}{suffix}",
+                    side="candidate",
+                    phase="throughput",
+                    kind="pair",
+                    workload=workload.name,
+                    repeat=repeat,
+                    pair=pair,
+                    order=order_of(PAIR, index=indices[workload.name], repeat=repeat, pair=pair),
+                )
+
+
+def _cases(config: Config, expansion: Expansion, side: Literal["baseline", "candidate"]) -> Iterator[Slot]:
+    control = side == "baseline"
+    if config.numerical is None or (control and not config.numerical.controls):
+        return
+    for workload in expansion.workloads:
+        yield Slot(
+            slot=f"{side}/{'control-case' if control else 'case'}/{workload.name}",
+            side=side,
+            phase="baseline" if control else "numerical",
+            kind="control_case" if control else "case",
+            workload=workload.name,
+            repeat=0,
+            pair=0,
+            order=CONTROL if control else PAIR,
+        )
+
+
+def _runs(config: Config, side: Literal["baseline", "candidate"]) -> Iterator[Slot]:
+    if config.convergence is None:
+        return
+    for seed in config.convergence.seeds:
+        for recipe in config.recipe:
+            yield Slot(
+                slot=f"{side}/run/{recipe.name}/s{seed}",
+                side=side,
+                phase="baseline" if side == "baseline" else "convergence",
+                kind="run",
+                workload=recipe.name,
+                repeat=0,
+                pair=0,
+                order=(side,),
+            )
+
+
+# --- allocations ------------------------------------------------------------------------------------------------------
+
+_ALONE: frozenset[SlotKind] = frozenset({"run"})
+"""Kinds whose every slot has an allocation of its own."""
+
+
+def pack(slots: Sequence[Slot], workloads_per_allocation: int) -> list[Group]:
+    """Group slots into allocations.
+
+    An allocation holds slots of one side, one phase and one repeat, of up to so many workloads; two repeats of a
+    workload never share one. A run has an allocation of its own. The order of the slots is kept.
+
+    Args:
+        slots: The slots to run, all or those that are missing.
+        workloads_per_allocation: Most workloads of one allocation.
+    """
+    if workloads_per_allocation < 1:
+        raise ValueError(f"an allocation holds at least one workload, not {workloads_per_allocation}")
+    rounds: dict[tuple[object, ...], dict[str, list[Slot]]] = {}
+    for slot in slots:
+        key = (slot.side, slot.phase, slot.repeat, slot.slot if slot.kind in _ALONE else "")
+        rounds.setdefault(key, {}).setdefault(slot.workload, []).append(slot)
+    groups: list[Group] = []
+    for by_workload in rounds.values():
+        members = list(by_workload.values())
+        for start in range(0, len(members), workloads_per_allocation):
+            chosen = members[start : start + workloads_per_allocation]
+            groups.append(tuple(slot for workload in chosen for slot in workload))
+    return groups
+
+
+# --- departures -------------------------------------------------------------------------------------------------------
+
+
+def departures(protocol: documents.Protocol) -> tuple[str, ...]:
+    """Say, one sentence each, which rules differ from the default protocol."""
+    sentences = []
+    if not protocol.baseline_first:
+        sentences.append("baseline_first is false instead of true: a candidate may be frozen before the baseline ran.")
+    rules: tuple[tuple[str, documents.Document], ...] = (
+        ("throughput", protocol.throughput),
+        ("retries", protocol.retries),
+    )
+    for table, model in rules:
+        for key, field in type(model).model_fields.items():
+            value = getattr(model, key)
+            if not _same(value, field.default):
+                sentences.append(f"{table}.{key} is {_show(value)} instead of {_show(field.default)}.")
+    return tuple(sentences)
+
+
+def _same(value: Any, default: Any) -> bool:
+    if isinstance(value, tuple):
+        return set(value) == set(default)
+    if isinstance(value, str) and isinstance(default, str):
+        try:
+            return Decimal(value) == Decimal(default)
+        except InvalidOperation:
+            return value == default
+    return bool(value == default)
+
+
+def _show(value: Any) -> str:
+    if isinstance(value, tuple):
+        return ", ".join(str(item) for item in value) or "none"
+    return str(value).lower() if isinstance(value, bool) else str(value)
