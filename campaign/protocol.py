@@ -224,18 +224,15 @@ def pack(slots: Sequence[Slot], workloads_per_allocation: int) -> list[Group]:
 # --- departures -------------------------------------------------------------------------------------------------------
 
 
-def departures(protocol: documents.Protocol) -> tuple[str, ...]:
+def departures(protocol: documents.Protocol | Config) -> tuple[str, ...]:
     """Say, one sentence each, which rules differ from the default protocol."""
     sentences = []
     if not protocol.baseline_first:
         sentences.append("baseline_first is false instead of true: a candidate may be frozen before the baseline ran.")
-    rules: tuple[tuple[str, documents.Document], ...] = (
-        ("throughput", protocol.throughput),
-        ("retries", protocol.retries),
-    )
-    for table, model in rules:
-        for key, field in type(model).model_fields.items():
-            value = getattr(model, key)
+    for table, model in (("throughput", documents.ThroughputRules), ("retries", documents.Retries)):
+        rules = getattr(protocol, table)
+        for key, field in model.model_fields.items():
+            value = getattr(rules, key)
             if not _same(value, field.default):
                 sentences.append(f"{table}.{key} is {_show(value)} instead of {_show(field.default)}.")
     return tuple(sentences)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, get_args
 
@@ -13,7 +12,7 @@ from pydantic_core import ErrorDetails
 
 from campaign import matrix
 from campaign.config.locate import KeyPath, Position, locate
-from campaign.config.model import CampaignFile, Config, Side
+from campaign.config.model import CampaignFile, Config, Matrix, Side
 from campaign.config.values import REFERENCE, ExactFloat
 from campaign.errors import ConfigError
 
@@ -50,11 +49,11 @@ def parse_config(raw: bytes, *, path: Path) -> Config:
     """
     values = _parse_toml(raw, where=str(path))
     try:
-        config = Config.model_validate(
-            {**_only_known(values), "path": path, "raw": raw}, context={"folder": path.parent}
-        )
+        tables = CampaignFile.model_validate(values, context={"folder": path.parent})
     except ValidationError as error:
         raise _explain(error, raw, path) from error
+    given = {name: getattr(tables, name) for name in tables.model_fields_set}
+    config = Config(**given, path=path, raw=raw)
     _check_references(config)
     _check_families(config)
     _check_rules(config)
@@ -77,13 +76,27 @@ def differing_tables(old: Config, new: Config) -> tuple[str, ...]:
     return tuple(
         name
         for name in CampaignFile.model_fields
-        if name != "candidate" and getattr(first, name) != getattr(second, name)
+        if name != "candidate" and _exact(getattr(first, name)) != _exact(getattr(second, name))
     )
 
 
 def _neutral(config: Config) -> CampaignFile:
     values = _parse_toml(config.raw, where=str(config.path))
     return CampaignFile.model_validate(values, context={"folder": Path("/")})
+
+
+def _exact(value: Any) -> str:
+    """Return a text that is equal for two tables only if they mean the same: 1, 1.0 and true are three things."""
+    if isinstance(value, Matrix):
+        # The order of the axes is the order of the workloads, hence of the slots.
+        value = {**dict(value), "axes": list(value.axes.items())}
+    if isinstance(value, BaseModel):
+        value = dict(value)
+    if isinstance(value, dict):
+        return "{" + ",".join(f"{key!r}:{_exact(item)}" for key, item in sorted(value.items())) + "}"
+    if isinstance(value, list | tuple):
+        return "[" + ",".join(_exact(item) for item in value) + "]"
+    return value.text if isinstance(value, ExactFloat) else repr(value)
 
 
 # --- syntax -----------------------------------------------------------------------------------------------------------
@@ -108,23 +121,14 @@ def _parse_toml(raw: bytes, *, where: str) -> dict[str, Any]:
         raise ConfigError("not valid TOML: nested too deeply", where=where) from error
 
 
-def _only_known(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Keep a file from setting what is not in it: the path and the bytes."""
-    return {(f"{key}{_IN_FILE}" if key in ("path", "raw") else key): value for key, value in values.items()}
-
-
-_IN_FILE = " (in the file)"
-"""Marks a key of the file that has the name of one of our own fields, so that it is refused as unknown."""
-
-
 # --- one key ----------------------------------------------------------------------------------------------------------
 
 
-def _model_in(annotation: Any) -> type[BaseModel] | None:
+def model_in(annotation: Any) -> type[BaseModel] | None:
     """Return the table model inside an annotation such as ``Table | None`` or ``tuple[Table, ...]``."""
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         return annotation
-    return next((model for part in get_args(annotation) if (model := _model_in(part)) is not None), None)
+    return next((model for part in get_args(annotation) if (model := model_in(part)) is not None), None)
 
 
 def _known_keys(path: KeyPath) -> list[str]:
@@ -132,7 +136,7 @@ def _known_keys(path: KeyPath) -> list[str]:
     model: type[BaseModel] = CampaignFile
     for part in path:
         field = model.model_fields.get(part) if isinstance(part, str) else None
-        inner = _model_in(field.annotation) if field is not None else None
+        inner = model_in(field.annotation) if field is not None else None
         model = inner or model
     return list(model.model_fields)
 
@@ -149,7 +153,7 @@ def _message(error: ErrorDetails) -> tuple[str, str]:
     path = tuple(error["loc"])
     dotted = _dotted(path)
     if error["type"] == "extra_forbidden":
-        key = str(path[-1]).removesuffix(_IN_FILE)
+        key = str(path[-1])
         table = _dotted(path[:-1])
         return f"unknown key {key!r}" + (f" in {table}" if table else ""), matrix.suggest(key, _known_keys(path[:-1]))
     if error["type"] == "missing":
@@ -166,7 +170,7 @@ def _explain(error: ValidationError, raw: bytes, path: Path) -> ConfigError:
     places = locate(raw.decode("utf-8"))
 
     def position(details: ErrorDetails) -> Position:
-        return places.find(tuple(_written(part) for part in details["loc"]))
+        return places.find(details["loc"])
 
     def rank(details: ErrorDetails) -> tuple[bool, int, int]:
         # A misspelt key is both unknown and missing: the first of the two says what to do.
@@ -178,10 +182,6 @@ def _explain(error: ValidationError, raw: bytes, path: Path) -> ConfigError:
     what, hint = _message(first)
     why = f"the first of {len(found)} problems" if len(found) > 1 else ""
     return ConfigError(what, where=f"{path}:{place.line}:{place.column}", why=why, hint=hint)
-
-
-def _written(part: int | str) -> int | str:
-    return part.removesuffix(_IN_FILE) if isinstance(part, str) else part
 
 
 # --- several keys -----------------------------------------------------------------------------------------------------

@@ -1,0 +1,262 @@
+"""What a campaign will cost and what it can find out, from its configuration alone."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from campaign import documents
+from campaign.config.model import Config
+from campaign.documents import Calibration, Slot
+from campaign.matrix import Expansion, expand
+from campaign.power import RatioGate
+from campaign.protocol import Group, expand_slots, pack
+
+Calibrations = Mapping[tuple[str, str], Calibration]
+"""What pilots found, by side and workload."""
+
+TEXT_BYTES = 16 << 10
+"""About what start.json, receipt.json, the tables and a quiet log of one slot take."""
+MEASURED_KINDS = ("pilot", "solo", "control_pair", "pair")
+"""Kinds whose files have a known size, and whose time the limits bound."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SlotRow:
+    """The slots of one side, phase and kind."""
+
+    side: str
+    phase: str
+    kind: str
+    num_slots: int
+    about_bytes: int | None
+    """None where the size depends on the model."""
+    most_bytes: int | None
+    """With every side's output at its limit."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AllocationRow:
+    """The allocations of one side and phase."""
+
+    side: str
+    phase: str
+    num_allocations: int
+    most_device_hours: float | None
+    """One attempt at every slot, each answer at its limit; None where nothing bounds the time."""
+    about_device_hours: float | None
+    """From the pilots; None while they are missing."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BalanceRow:
+    """How often each side runs first."""
+
+    subject: str
+    num_baseline_first: int
+    num_other_first: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PowerRow:
+    """What one ratio gate can find out."""
+
+    gate: str
+    num_workloads: int
+    threshold: str
+    sd_log_ratio: float
+    chances: tuple[float, ...]
+    """Chance to pass, one for each true ratio asked for."""
+    ratio_for_90: float
+    """True ratio that passes with a chance of 90%."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """Everything that ``campaign plan`` shows."""
+
+    campaign: str
+    num_workloads: int
+    num_production: int
+    num_devices: int
+    slots: tuple[SlotRow, ...]
+    allocations: tuple[AllocationRow, ...]
+    balance: tuple[BalanceRow, ...]
+    true_ratios: tuple[float, ...]
+    power: tuple[PowerRow, ...]
+
+
+def make_plan(
+    config: Config, *, sds: Sequence[float], true_ratios: Sequence[float], calibrations: Calibrations | None = None
+) -> Plan:
+    """Plan a campaign.
+
+    Args:
+        config: The configuration.
+        sds: Standard deviations of the logarithm of a pair's ratio for which to show the power.
+        true_ratios: True ratios for which to show the power.
+        calibrations: What pilots found so far.
+    """
+    expansion = expand(config)
+    slots = expand_slots(config, expansion)
+    return Plan(
+        campaign=config.name,
+        num_workloads=len(expansion.workloads),
+        num_production=sum(workload.production for workload in expansion.workloads),
+        num_devices=config.num_devices,
+        slots=_slot_rows(config, slots),
+        allocations=_allocation_rows(config, slots, calibrations or {}),
+        balance=_balance_rows(expansion, slots),
+        true_ratios=tuple(true_ratios),
+        power=tuple(_power_row(gate, text, sd, true_ratios) for sd in sds for gate, text in _gates(config, expansion)),
+    )
+
+
+# --- slots and disk ---------------------------------------------------------------------------------------------------
+
+
+def _slot_rows(config: Config, slots: Iterable[Slot]) -> tuple[SlotRow, ...]:
+    counts = Counter((slot.side, slot.phase, slot.kind, len(slot.order)) for slot in slots)
+    rows = []
+    for (side, phase, kind, num_sides), count in counts.items():
+        known = kind in MEASURED_KINDS
+        rows.append(
+            SlotRow(
+                side=side,
+                phase=phase,
+                kind=kind,
+                num_slots=count,
+                about_bytes=count * TEXT_BYTES if known else None,
+                most_bytes=count * (TEXT_BYTES + num_sides * config.limits.log_bytes) if known else None,
+            )
+        )
+    return tuple(rows)
+
+
+# --- allocations and time ---------------------------------------------------------------------------------------------
+
+
+def _allocation_rows(config: Config, slots: Sequence[Slot], calibrations: Calibrations) -> tuple[AllocationRow, ...]:
+    groups: dict[tuple[str, str], list[Group]] = {}
+    for group in pack(slots, config.submission.workloads_per_allocation):
+        groups.setdefault((group[0].side, group[0].phase), []).append(group)
+    return tuple(
+        AllocationRow(
+            side=side,
+            phase=phase,
+            num_allocations=len(members),
+            most_device_hours=_device_hours(config, [most_seconds(config, group) for group in members]),
+            about_device_hours=_device_hours(
+                config, [about_seconds(config, slot, calibrations) for group in members for slot in group]
+            ),
+        )
+        for (side, phase), members in groups.items()
+    )
+
+
+def _device_hours(config: Config, seconds: Sequence[float | None]) -> float | None:
+    known = [value for value in seconds if value is not None]
+    return sum(known) * config.num_devices / 3600 if len(known) == len(seconds) else None
+
+
+def most_seconds(config: Config, group: Sequence[Slot]) -> float | None:
+    """Return the longest that one allocation can take; None where nothing bounds it.
+
+    Each side of a slot may use its whole time for imports, for set-up, for every window and for the result; on
+    Slurm the time limit of the allocation bounds the sum.
+    """
+    limits = config.limits
+    side_s = limits.import_s + limits.startup_s + (config.throughput.windows + 1) * limits.stall_s
+    bounded = all(slot.kind in MEASURED_KINDS for slot in group)
+    bounds = [float(sum(len(slot.order) for slot in group) * side_s)] if bounded else []
+    if "slurm" in config.model_fields_set:
+        bounds.append(config.slurm.minutes * 60.0)
+    return min(bounds, default=None)
+
+
+def about_seconds(config: Config, slot: Slot, calibrations: Calibrations) -> float | None:
+    """Return how long a slot will take, from the pilots; None while one that it needs is missing.
+
+    A window has ``ceil(window_margin * window_s * the faster side's rate)`` updates, and both sides execute all.
+    """
+    rules = config.throughput
+    if slot.kind not in MEASURED_KINDS:
+        return None
+    sides = ["baseline" if side == "baseline_again" else side for side in slot.order]
+    found = [calibrations.get((side, slot.workload)) for side in sides]
+    known = [calibration for calibration in found if calibration is not None and calibration.updates_per_s > 0]
+    if len(known) < len(found):
+        return None
+    startup_s = sum(calibration.startup_s for calibration in known)
+    if slot.kind == "pilot":
+        return startup_s + len(known) * float(rules.pilot_s)
+    fastest = max(calibration.updates_per_s for calibration in known)
+    updates = rules.windows * math.ceil(float(rules.window_margin) * float(rules.window_s) * fastest)
+    return startup_s + sum(updates / calibration.updates_per_s for calibration in known)
+
+
+# --- order ------------------------------------------------------------------------------------------------------------
+
+
+def _balance_rows(expansion: Expansion, slots: Sequence[Slot]) -> tuple[BalanceRow, ...]:
+    pairs = [slot for slot in slots if slot.kind == "pair"]
+    controls = [slot for slot in slots if slot.kind == "control_pair"]
+    production = {workload.name for workload in expansion.workloads if workload.production}
+    rows = [
+        *(
+            (category.name, [s for s in pairs if s.workload in set(category.workloads)])
+            for category in expansion.categories
+        ),
+        ("production", [slot for slot in pairs if slot.workload in production]),
+        ("all pairs", pairs),
+        ("controls", controls),
+    ]
+    return tuple(_balance_row(subject, members) for subject, members in rows if members)
+
+
+def _balance_row(subject: str, slots: Sequence[Slot]) -> BalanceRow:
+    first = sum(slot.order[0] == "baseline" for slot in slots)
+    return BalanceRow(subject=subject, num_baseline_first=first, num_other_first=len(slots) - first)
+
+
+# --- power ------------------------------------------------------------------------------------------------------------
+
+
+def _gates(config: Config, expansion: Expansion) -> list[tuple[RatioGate, str]]:
+    """Return the ratio gates with their thresholds as written."""
+    rules = config.throughput
+    production = sum(workload.production for workload in expansion.workloads)
+    gates = [
+        (_gate(rules, category.name, len(category.workloads), rules.category_threshold, median=True))
+        for category in expansion.categories
+    ]
+    if production:
+        gates.append(_gate(rules, "production", production, rules.production_threshold, median=False))
+    return gates
+
+
+def _gate(
+    rules: documents.ThroughputRules, subject: str, num: int, threshold: str, *, median: bool
+) -> tuple[RatioGate, str]:
+    gate = RatioGate(
+        subject=subject,
+        num_workloads=num,
+        num_repeats=rules.repeats,
+        num_pairs=rules.pairs_per_repeat,
+        threshold=float(threshold),
+        median=median,
+    )
+    return gate, threshold
+
+
+def _power_row(gate: RatioGate, threshold: str, sd: float, true_ratios: Sequence[float]) -> PowerRow:
+    return PowerRow(
+        gate=gate.subject,
+        num_workloads=gate.num_workloads,
+        threshold=threshold,
+        sd_log_ratio=sd,
+        chances=tuple(gate.chance(ratio, sd) for ratio in true_ratios),
+        ratio_for_90=gate.ratio_for(sd),
+    )
