@@ -181,6 +181,11 @@ class HomePaths:
         return self.frozen / "harness"
 
     @property
+    def launcher(self) -> Path:
+        """``frozen/harness/launch.py``: the program that a job runs."""
+        return self.harness / "launch.py"
+
+    @property
     def baseline(self) -> SnapshotPaths:
         """The frozen baseline."""
         return SnapshotPaths(self.frozen / "baseline")
@@ -235,6 +240,11 @@ class HomePaths:
     def database(self) -> Path:
         """``campaign.sqlite``."""
         return self.root / "campaign.sqlite"
+
+    @property
+    def rebuilt_database(self) -> Path:
+        """``.campaign.sqlite.rebuild``: a cache under construction, renamed over the old one when it is complete."""
+        return self.root / ".campaign.sqlite.rebuild"
 
     @property
     def evaluations(self) -> Path:

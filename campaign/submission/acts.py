@@ -113,6 +113,7 @@ class Allocation:
     index: int
     """Place in the submission, and so its array index."""
     minutes: int
+    plan_sha256: str
     attempts: tuple[IntendedAttempt, ...]
     cancelled: Cancelled | None
 
@@ -182,6 +183,7 @@ def _note_intent(history: History, entry: Entry) -> None:
             submission=intent.submission,
             index=index,
             minutes=planned.minutes,
+            plan_sha256=planned.plan_sha256,
             attempts=planned.attempts,
             cancelled=None,
         )

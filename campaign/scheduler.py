@@ -1,0 +1,286 @@
+"""Questions to Slurm: batched, bounded in time, in epoch seconds, with nothing of the caller's SLURM_* variables.
+
+A question that fails is an `InfrastructureError`, never an empty answer: only a scheduler that answered and does not
+know a job may make it absent.
+"""
+
+from __future__ import annotations
+
+import enum
+import os
+import re
+import subprocess
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from campaign.errors import InfrastructureError
+
+Run: TypeAlias = Callable[[Sequence[str]], str]
+
+NAMES_PER_QUESTION = 50
+"""Bounds the length of a command line and the load of one answer."""
+TIMEOUT_S = 60.0
+DEFAULT_ARRAY_LIMIT = 1000
+
+KEPT_VARIABLES = ("PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "SLURM_CONF")
+"""What of the caller's environment reaches a scheduler's commands, and so a job. SLURM_CPU_BIND, SBATCH_*, PYTHONPATH,
+CUDA_VISIBLE_DEVICES and the rest would silently change where and how a job runs."""
+
+
+class Stage(enum.Enum):
+    """How far a job has come, from the scheduler's word for it."""
+
+    PENDING = "pending"
+    RUNNING = "running"
+    ENDED = "ended"
+    UNKNOWN = "unknown"
+
+
+_PENDING = frozenset(
+    {"PENDING", "CONFIGURING", "REQUEUED", "REQUEUE_FED", "REQUEUE_HOLD", "RESV_DEL_HOLD", "SPECIAL_EXIT"}
+)
+_RUNNING = frozenset(
+    {"RUNNING", "COMPLETING", "SUSPENDED", "STOPPED", "SIGNALING", "STAGE_OUT", "RESIZING", "EXPEDITING"}
+)
+_ENDED = frozenset(
+    {
+        "COMPLETED",
+        "FAILED",
+        "CANCELLED",
+        "TIMEOUT",
+        "NODE_FAIL",
+        "BOOT_FAIL",
+        "LAUNCH_FAILED",
+        "DEADLINE",
+        "OUT_OF_MEMORY",
+        "PREEMPTED",
+        "REVOKED",
+    }
+)
+
+
+def stage_of(state: str) -> Stage:
+    """Return the stage of a Slurm state; a word that is not known is UNKNOWN, never an end."""
+    if state in _PENDING:
+        return Stage.PENDING
+    if state in _RUNNING:
+        return Stage.RUNNING
+    return Stage.ENDED if state in _ENDED else Stage.UNKNOWN
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobRecord:
+    """One job, or one task of an array, as one of Slurm's commands shows it."""
+
+    job: str
+    """``123`` or ``123_4``."""
+    name: str
+    state: str
+    reason: str
+    node: str
+    submitted_at: float
+    ended_at: float
+    """0 while unknown."""
+    source: str
+    """``squeue`` or ``sacct``."""
+
+    @property
+    def stage(self) -> Stage:
+        """How far it has come."""
+        return stage_of(self.state)
+
+
+def clean_environment(environment: Mapping[str, str], also: Iterable[str] = ()) -> dict[str, str]:
+    """Return the variables that may reach a scheduler's command.
+
+    Args:
+        environment: The caller's environment.
+        also: Further names to keep, such as a side's ``pass_environment``.
+    """
+    kept = {*KEPT_VARIABLES, *also}
+    return {name: value for name, value in environment.items() if name in kept}
+
+
+def run_command(command: Sequence[str], environment: Mapping[str, str], timeout_s: float = TIMEOUT_S) -> str:
+    """Run one of the scheduler's commands and return what it printed.
+
+    Raises:
+        InfrastructureError: It is not installed, failed, or did not answer in time.
+    """
+    # Epoch seconds: a local time would be ambiguous twice a year and wrong from another time zone.
+    variables = {**clean_environment(environment), "SLURM_TIME_FORMAT": "%s"}
+    program = command[0]
+    try:
+        done = subprocess.run(
+            command,
+            env=variables,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=timeout_s,
+            check=False,
+        )
+    except FileNotFoundError as error:
+        raise InfrastructureError(
+            f"{program} is not installed here", hint="run on a login node of the cluster, or use --cluster local"
+        ) from error
+    except subprocess.TimeoutExpired as error:
+        raise InfrastructureError(f"{program} did not answer within {timeout_s:.0f} s", hint="try again later") from error
+    if done.returncode != 0:
+        said = (done.stderr.strip() or done.stdout.strip() or "no message").splitlines()[-1]
+        raise InfrastructureError(f"{program} failed with exit code {done.returncode}", why=said)
+    return done.stdout
+
+
+def _epoch(text: str) -> float:
+    return float(text) if re.fullmatch(r"[0-9]+", text) else 0.0
+
+
+def _state(text: str) -> str:
+    """Return the state without additions such as ``CANCELLED by 1000``."""
+    return text.split(" ", 1)[0].rstrip("+")
+
+
+def _tasks(job: str) -> Iterator[str]:
+    """Yield the job ids that one shown id stands for: ``7_[0-2,5%4]`` is four tasks."""
+    match = re.fullmatch(r"([0-9]+)_\[([0-9,-]+)(?:%[0-9]+)?\]", job)
+    if match is None:
+        yield job
+        return
+    for part in match[2].split(","):
+        first, _, last = part.partition("-")
+        for index in range(int(first), int(last or first) + 1):
+            yield f"{match[1]}_{index}"
+
+
+def parse_squeue(text: str) -> list[JobRecord]:
+    """Parse ``squeue`` output in `SQUEUE_FORMAT`.
+
+    Raises:
+        InfrastructureError: A line has another shape.
+    """
+    records = []
+    for line in text.splitlines():
+        fields = line.split("|")
+        if len(fields) != 7:
+            raise InfrastructureError("squeue answered in a form that is not understood", why=line)
+        job, name, state, node, submitted, ended, reason = fields
+        records += [
+            JobRecord(
+                job=task,
+                name=name,
+                state=_state(state),
+                reason="" if reason == "None" else reason,
+                node=node,
+                submitted_at=_epoch(submitted),
+                ended_at=_epoch(ended) if stage_of(_state(state)) is Stage.ENDED else 0.0,
+                source="squeue",
+            )
+            for task in _tasks(job)
+        ]
+    return records
+
+
+SQUEUE_FORMAT = "%i|%j|%T|%N|%V|%e|%r"
+SACCT_FORMAT = "JobID,JobName,State,NodeList,Submit,End"
+
+
+def parse_sacct(text: str) -> list[JobRecord]:
+    """Parse ``sacct --parsable2 --noheader`` output in `SACCT_FORMAT`.
+
+    Raises:
+        InfrastructureError: A line has another shape.
+    """
+    records = []
+    for line in text.splitlines():
+        fields = line.split("|")
+        if len(fields) != 6:
+            raise InfrastructureError("sacct answered in a form that is not understood", why=line)
+        job, name, state, node, submitted, ended = fields
+        if "." in job:
+            continue
+        records += [
+            JobRecord(
+                job=task,
+                name=name,
+                state=_state(state),
+                reason=state if " " in state else "",
+                node="" if node == "None assigned" else node,
+                submitted_at=_epoch(submitted),
+                ended_at=_epoch(ended),
+                source="sacct",
+            )
+            for task in _tasks(job)
+        ]
+    return records
+
+
+def newest(records: Iterable[JobRecord], since: float) -> dict[str, JobRecord]:
+    """Return each job's newest record, by time of submission, of those submitted since a time.
+
+    Job ids are used again after a while, and a requeued job has one record for each time that it ran.
+    """
+    found: dict[str, JobRecord] = {}
+    for record in records:
+        known = found.get(record.job)
+        if record.submitted_at >= since and (known is None or record.submitted_at >= known.submitted_at):
+            found[record.job] = record
+    return found
+
+
+def _batches(names: Sequence[str]) -> Iterator[Sequence[str]]:
+    for start in range(0, len(names), NAMES_PER_QUESTION):
+        yield names[start : start + NAMES_PER_QUESTION]
+
+
+@dataclass(frozen=True, slots=True)
+class Slurm:
+    """Slurm's commands. `run` executes one and returns what it printed, or raises InfrastructureError."""
+
+    run: Run
+
+    def queue(self, names: Sequence[str]) -> list[JobRecord]:
+        """Return the jobs with these names that the controller knows, ended ones that it still remembers included."""
+        records: list[JobRecord] = []
+        for batch in _batches(names):
+            command = ["squeue", "--noheader", "--array", "--states=all", f"--name={','.join(batch)}"]
+            records += parse_squeue(self.run([*command, f"--format={SQUEUE_FORMAT}"]))
+        return records
+
+    def accounting(self, names: Sequence[str], age_s: float) -> list[JobRecord]:
+        """Return the jobs with these names in the accounting database, every run of a requeued one.
+
+        Args:
+            names: Job names.
+            age_s: How long ago, in seconds, the oldest of them was submitted.
+        """
+        records: list[JobRecord] = []
+        # A relative start has no time zone; the hour covers clocks that differ between hosts.
+        since = f"now-{int(max(age_s, 0.0)) + 3600}seconds"
+        for batch in _batches(names):
+            command = ["sacct", "--noheader", "--parsable2", "--duplicates", "--allocations", f"--starttime={since}"]
+            records += parse_sacct(self.run([*command, f"--name={','.join(batch)}", f"--format={SACCT_FORMAT}"]))
+        return records
+
+    def cancel(self, jobs: Sequence[str]) -> None:
+        """End jobs; one that is already gone is no error."""
+        for batch in _batches(jobs):
+            self.run(["scancel", "--quiet", *batch])
+
+    def array_limit(self) -> int:
+        """Return the most tasks that one array may have."""
+        try:
+            text = self.run(["scontrol", "show", "config"])
+        except InfrastructureError:
+            return DEFAULT_ARRAY_LIMIT
+        match = re.search(r"^MaxArraySize\s*=\s*([0-9]+)", text, flags=re.MULTILINE)
+        # The largest index is one less than this number, and every array of ours begins at 0.
+        return max(1, int(match[1])) if match else DEFAULT_ARRAY_LIMIT
+
+
+def local_slurm(environment: Mapping[str, str] | None = None) -> Slurm:
+    """Return Slurm as this host's commands reach it."""
+    variables = dict(os.environ if environment is None else environment)
+    return Slurm(lambda command: run_command(command, variables))

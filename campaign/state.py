@@ -1,0 +1,315 @@
+"""The state of every attempt and slot, from the ledger, the files of the jobs and the scheduler's records.
+
+Evidence counts in this order: a sealed receipt, an ending in the ledger, the queue, the accounting database. What none of
+them tells is unknown, and unknown is neither success nor failure: nothing is submitted again because of it. A job that
+the scheduler no longer knows becomes lost once it gave no sign of life for a deadline.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from acceptance.formats import Ending
+from campaign.documents import Ended, Protocol, Receipt, Retries, Slot, Started, slot_for
+from campaign.submission.acts import Allocation, Attempt, History
+
+
+class AttemptState(enum.StrEnum):
+    """Where one attempt stands."""
+
+    INTERRUPTED = "interrupted"
+    """Intended, but whether a scheduler got it has yet to be found out."""
+    PENDING = "pending"
+    RUNNING = "running"
+    UNKNOWN = "unknown"
+    ENDED = "ended"
+
+
+class SlotState(enum.StrEnum):
+    """Where one slot stands."""
+
+    PLANNED = "planned"
+    INTERRUPTED = "interrupted"
+    PENDING = "pending"
+    RUNNING = "running"
+    UNKNOWN = "unknown"
+    COMPLETED = "completed"
+    RETRYABLE = "retryable"
+    """Ended in a way that allows another attempt, which is not yet submitted."""
+    EXHAUSTED = "exhausted"
+    """Ended in such a way, but the retry rule grants no further attempt."""
+    FAILED = "failed"
+    """Ended in a way that is final."""
+
+
+MISSING = frozenset({SlotState.PLANNED, SlotState.RETRYABLE})
+"""States in which a slot may be submitted."""
+ACTIVE = frozenset({SlotState.INTERRUPTED, SlotState.PENDING, SlotState.RUNNING, SlotState.UNKNOWN})
+"""States that will change without a new attempt."""
+OUT_OF_REACH = frozenset({SlotState.EXHAUSTED, SlotState.FAILED})
+"""States in which a slot can no longer be completed."""
+
+
+class JobStage(enum.Enum):
+    """What is known of an allocation's job."""
+
+    NONE = "none"
+    PENDING = "pending"
+    RUNNING = "running"
+    ENDED = "ended"
+    ABSENT = "absent"
+    """The scheduler answered, and does not know the job or knows only an outdated state."""
+    UNKNOWN = "unknown"
+    """The scheduler did not answer, or in a word that is not known."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Job:
+    """An allocation's job, as far as its scheduler told."""
+
+    job: str
+    stage: JobStage
+    state: str = ""
+    reason: str = ""
+    node: str = ""
+    ended_at: float = 0.0
+    source: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AllocationFacts:
+    """What one allocation left on disk so far, and what its scheduler says."""
+
+    started: Started | None
+    ended: Ended | None
+    job: Job
+    last_sign_at: float
+    """The latest time at which something of it is known to have lived."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AttemptFacts:
+    """What one attempt left on disk so far."""
+
+    began: bool
+    node: str
+    receipt: Receipt | None
+    problem: str
+    """Why the receipt that is there cannot be used; empty otherwise."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Patience:
+    """How long silence is no ending, in seconds."""
+
+    absent_s: float = 600.0
+    """For a job that its scheduler does not know."""
+    visible_s: float = 15.0
+    """For the files of a job that has ended, on a shared file system."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AttemptStatus:
+    """The state of one attempt."""
+
+    slot: str
+    attempt: int
+    allocation: str
+    job: str
+    state: AttemptState
+    ending: Ending | None
+    reason: str
+    node: str
+    source: str
+    """What tells: ``receipt``, ``ledger``, ``squeue``, ``sacct``, ``process``, ``files``."""
+    receipt: Receipt | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SlotStatus:
+    """The state of one slot, with all its attempts."""
+
+    slot: Slot
+    name: str
+    """The slot's name with the candidate's id."""
+    state: SlotState
+    attempts: tuple[AttemptStatus, ...]
+
+    @property
+    def reason(self) -> str:
+        """Why the last attempt stands as it does."""
+        return self.attempts[-1].reason if self.attempts else ""
+
+    @property
+    def endings(self) -> tuple[Ending, ...]:
+        """The endings of the attempts that have ended, in order."""
+        return tuple(attempt.ending for attempt in self.attempts if attempt.ending is not None)
+
+    @property
+    def completed(self) -> AttemptStatus | None:
+        """The lowest-numbered completed attempt."""
+        return next((one for one in self.attempts if one.ending is Ending.COMPLETED), None)
+
+
+_ENDING_OF_STATE = {
+    "CANCELLED": Ending.CANCELLED,
+    "REVOKED": Ending.CANCELLED,
+    "TIMEOUT": Ending.TIME_LIMIT,
+    "DEADLINE": Ending.TIME_LIMIT,
+    "NODE_FAIL": Ending.NODE_FAIL,
+    "BOOT_FAIL": Ending.NODE_FAIL,
+    "LAUNCH_FAILED": Ending.NODE_FAIL,
+    "PREEMPTED": Ending.PREEMPTED,
+}
+
+
+def ending_of_state(state: str, *, began: bool) -> Ending:
+    """Return the ending of an attempt without a receipt, from its job's final state.
+
+    Running out of memory is the side's own doing only if the side had begun.
+    """
+    if state == "OUT_OF_MEMORY" and began:
+        return Ending.CRASH
+    return _ENDING_OF_STATE.get(state, Ending.LOST)
+
+
+def allows_another(retries: Retries, endings: Sequence[Ending]) -> bool:
+    """Return whether the retry rule grants another attempt after these endings."""
+    if len(endings) >= retries.max_attempts:
+        return False
+    return all(
+        ending in retries.again or (ending in retries.again_once and endings[: index + 1].count(ending) == 1)
+        for index, ending in enumerate(endings)
+    )
+
+
+def _ended_without_receipt(facts: AttemptFacts, allocation: Allocation, where: AllocationFacts) -> tuple[Ending, str]:
+    job = where.job
+    if where.ended is not None:
+        try:
+            return Ending(where.ended.reason), f"its allocation ended before it: {where.ended.reason}"
+        except ValueError:
+            pass
+    ending = ending_of_state(job.state, began=facts.began)
+    if ending is Ending.LOST and allocation.cancelled is not None:
+        return Ending.CANCELLED, f"cancelled: {allocation.cancelled.reason}"
+    return ending, f"its job {job.job} ended as {job.state or 'gone'} without a receipt"
+
+
+def _from_job(
+    facts: AttemptFacts, allocation: Allocation, where: AllocationFacts, now: float, patience: Patience
+) -> tuple[AttemptState, Ending | None, str]:
+    job = where.job
+    if job.stage is JobStage.NONE:
+        return AttemptState.INTERRUPTED, None, job.reason or "its submission was interrupted"
+    if job.stage is JobStage.PENDING:
+        return AttemptState.PENDING, None, job.reason
+    if job.stage is JobStage.UNKNOWN:
+        return AttemptState.UNKNOWN, None, job.reason
+    # The harness seals all receipts before it writes that the allocation ended.
+    left_in_order = where.ended is not None
+    if job.stage is JobStage.RUNNING and not left_in_order:
+        if facts.began:
+            return AttemptState.RUNNING, None, ""
+        return AttemptState.PENDING, None, "its allocation runs" if where.started is not None else "its job runs"
+    if job.stage is JobStage.ENDED and not left_in_order and now - job.ended_at < patience.visible_s:
+        return AttemptState.UNKNOWN, None, "its job has ended; its files may not be visible yet"
+    if job.stage is JobStage.ABSENT and not left_in_order and not (now - where.last_sign_at > patience.absent_s):
+        return AttemptState.UNKNOWN, None, job.reason or "the scheduler does not know its job"
+    return AttemptState.ENDED, *_ended_without_receipt(facts, allocation, where)
+
+
+def resolve_attempt(
+    attempt: Attempt,
+    allocation: Allocation,
+    facts: AttemptFacts,
+    where: AllocationFacts,
+    *,
+    now: float,
+    patience: Patience,
+) -> AttemptStatus:
+    """Return the state of one attempt.
+
+    Args:
+        attempt: The attempt as the ledger knows it.
+        allocation: Its allocation as the ledger knows it.
+        facts: What the attempt left on disk.
+        where: What is known of its allocation.
+        now: Seconds since the epoch.
+        patience: How long silence is no ending.
+    """
+    ending: Ending | None
+    if facts.receipt is not None:
+        state, ending, reason = AttemptState.ENDED, facts.receipt.ending, facts.receipt.reason
+        source = "receipt"
+    elif facts.problem:
+        state, ending, reason, source = AttemptState.UNKNOWN, None, facts.problem, "files"
+    elif attempt.ended is not None:
+        state, ending, reason, source = AttemptState.ENDED, attempt.ended.ending, attempt.ended.reason, "ledger"
+    else:
+        state, ending, reason = _from_job(facts, allocation, where, now, patience)
+        source = where.job.source
+    return AttemptStatus(
+        slot=attempt.slot,
+        attempt=attempt.attempt,
+        allocation=attempt.allocation,
+        job=where.job.job,
+        state=state,
+        ending=ending,
+        reason=reason,
+        node=facts.node or where.job.node,
+        source=source,
+        receipt=facts.receipt,
+    )
+
+
+_SLOT_STATE = {
+    AttemptState.INTERRUPTED: SlotState.INTERRUPTED,
+    AttemptState.PENDING: SlotState.PENDING,
+    AttemptState.RUNNING: SlotState.RUNNING,
+    AttemptState.UNKNOWN: SlotState.UNKNOWN,
+}
+
+
+def resolve_slot(attempts: Sequence[AttemptStatus], retries: Retries) -> SlotState:
+    """Return the state of a slot from its attempts, in order of their numbers."""
+    if not attempts:
+        return SlotState.PLANNED
+    for attempt in attempts:
+        if attempt.state is not AttemptState.ENDED:
+            return _SLOT_STATE[attempt.state]
+    endings = [attempt.ending for attempt in attempts if attempt.ending is not None]
+    if Ending.COMPLETED in endings:
+        before = endings[: endings.index(Ending.COMPLETED)]
+        # A completed attempt counts only if every earlier one ended in a way that allowed it.
+        return SlotState.COMPLETED if allows_another(retries, before) else SlotState.FAILED
+    if allows_another(retries, endings):
+        return SlotState.RETRYABLE
+    last = endings[-1]
+    return SlotState.EXHAUSTED if last in (*retries.again, *retries.again_once) else SlotState.FAILED
+
+
+def resolve_slots(
+    protocol: Protocol,
+    candidate: str,
+    history: History,
+    attempts: Mapping[tuple[str, int], AttemptStatus],
+) -> dict[str, SlotStatus]:
+    """Return the state of every slot, by name, in the order of the protocol.
+
+    Args:
+        protocol: The frozen protocol.
+        candidate: Id of the candidate; empty for the baseline's slots alone.
+        history: What the ledger says.
+        attempts: The state of every attempt.
+    """
+    states: dict[str, SlotStatus] = {}
+    for slot in protocol.slots:
+        if slot.side == "candidate" and not candidate:
+            continue
+        name = slot_for(slot.slot, candidate)
+        own = tuple(attempts[name, one.attempt] for one in history.attempts(name))
+        states[name] = SlotStatus(slot=slot, name=name, state=resolve_slot(own, protocol.retries), attempts=own)
+    return states
