@@ -168,7 +168,7 @@ def _power(plan: Plan, config: Config) -> str:
             str(row.num_workloads),
             row.threshold,
             f"{row.sd_log_ratio:g}",
-            *(f"{100 * chance:.1f}%" for chance in row.chances),
+            *(_percent(chance) for chance in row.chances),
             f"{row.ratio_for_90:.4f}",
         )
         for row in plan.power
@@ -178,6 +178,13 @@ def _power(plan: Plan, config: Config) -> str:
         f"{table(header, rows)}\n"
         "SD is that of the logarithm of one pair's ratio; pairs count as independent, so the true chance is smaller."
     )
+
+
+def _percent(chance: float) -> str:
+    """Return a chance that never reads as certain or impossible when it is neither."""
+    if 0.9995 <= chance < 1:
+        return ">99.9%"
+    return "<0.1%" if 0 < chance < 0.0005 else f"{100 * chance:.1f}%"
 
 
 def _departures(config: Config) -> str:

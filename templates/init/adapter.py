@@ -1,0 +1,53 @@
+"""The adapter: shows your trainer to the harness. It belongs to your repository and imports nothing of the tool.
+
+A side names one function of this module, such as ``adapter:baseline``. The function is called once in a process of
+its own, on a frozen copy of the source, and returns a runner. Replace every NotImplementedError; a method that is not
+listed here is optional (docs/adapter.md lists them all).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+
+class Runner:
+    """One training of one workload on the production path: its loader, schedule, clipping and logging included."""
+
+    def __init__(self, config: Mapping[str, Any], *, backend: str, seed: int, device: str) -> None:
+        """Build model, optimizer and loader.
+
+        Args:
+            config: The workload's configuration, as the matrix of campaign.toml resolves it.
+            backend: Which of the two implementations.
+            seed: Seed of the initial state and of the batches.
+            device: ``cpu`` or ``cuda``.
+        """
+        raise NotImplementedError(f"build the {backend} trainer for {dict(config)}, seed {seed}, on {device}")
+
+    def updates(self, n: int) -> tuple[int, int, int, int]:
+        """Start n optimizer updates; on a GPU without waiting for them.
+
+        Returns:
+            Updates done, microbatches (forward and backward passes), updates skipped by a loss scaler, and targets
+            (non-padding tokens predicted).
+        """
+        raise NotImplementedError(f"train for {n} updates")
+
+    def sync(self) -> None:
+        """Wait until everything that was started is finished."""
+        raise NotImplementedError("wait for the device; nothing to do on the CPU")
+
+    def loss(self) -> float:
+        """Return the loss of the last update."""
+        raise NotImplementedError("return the last loss")
+
+
+def baseline(config: Mapping[str, Any], *, seed: int, device: str) -> Runner:
+    """Return the implementation in use."""
+    return Runner(config, backend="baseline", seed=seed, device=device)
+
+
+def candidate(config: Mapping[str, Any], *, seed: int, device: str) -> Runner:
+    """Return the implementation that may replace it."""
+    return Runner(config, backend="candidate", seed=seed, device=device)
