@@ -1,0 +1,88 @@
+from __future__ import annotations
+
+import json
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.slurm.cluster import NODES, Cluster, wait_until
+from tests.support.cli import expect, expect_json
+from tests.support.counting import write_counting_campaign
+from tests.support.tinylm import run_to_verdict, write_campaign
+
+pytestmark = pytest.mark.slurm
+
+
+def plans(home: Path) -> list[dict[str, Any]]:
+    found = [json.loads(path.read_bytes()) for path in sorted(home.glob("allocations/*/allocation.json"))]
+    assert found
+    return found
+
+
+def receipts(home: Path) -> list[tuple[dict[str, Any], dict[str, Any]]]:
+    """Return start and receipt of every attempt."""
+    found = [
+        (json.loads(path.with_name("start.json").read_bytes()), json.loads(path.read_bytes()))
+        for path in sorted(home.glob("attempts/**/receipt.json"))
+    ]
+    assert found
+    return found
+
+
+def accounted_jobs() -> dict[str, str]:
+    """Return state by job id of every job in accounting, array tasks by their own ids."""
+    query = ["sacct", "-X", "-n", "-P", "-D", "-S", "now-1days", "-o", "JobID,State"]
+    lines = subprocess.run(query, capture_output=True, text=True, check=True).stdout.split()
+    return dict(line.split("|") for line in lines)
+
+
+def assert_every_allocation_is_accounted(home: Path, cluster: Cluster) -> None:
+    jobs = set()
+    for start, _ in receipts(home):
+        job = start["job"]
+        assert job["scheduler"] == "slurm"
+        jobs.add(f"{job['array_job_id']}_{job['array_task_id']}" if job["array_task_id"] else job["job_id"])
+    assert len(jobs) == len(plans(home))
+
+    def are_complete() -> bool:
+        accounted = accounted_jobs()
+        return all(accounted.get(job) == "COMPLETED" for job in jobs)
+
+    wait_until("the accounting of every job", are_complete, cluster.log("slurmdbd"), seconds=30)
+
+
+def gate_ids(verdict: dict[str, Any]) -> list[str]:
+    ids = [gate["id"] for gate in verdict["gates"]]
+    assert ids
+    return ids
+
+
+def test_a_campaign_runs_on_three_nodes_from_freeze_to_verdict(slurm_cluster: Cluster, tmp_path: Path) -> None:
+    config = write_counting_campaign(tmp_path, baseline_first=True)
+    home = tmp_path / "home"
+    expect(0, "freeze", config, "--home", home)
+    expect(0, "submit", "--home", home, "--cluster", "slurm", "--phase", "baseline", "--wait", "--yes")
+    expect(0, "freeze", "--candidate", "--config", config, "--home", home)
+    expect(0, "submit", "--home", home, "--cluster", "slurm", "--wait", "--yes")
+    again = expect_json(0, "submit", "--home", home, "--cluster", "slurm", "--yes")
+    expect(0, "report", "--home", home, "--exit-zero")
+    assert_every_allocation_is_accounted(home, slurm_cluster)
+    assert {start["host"]["node"] for start, _ in receipts(home)} <= set(NODES)
+    assert {receipt["ending"] for _, receipt in receipts(home)} == {"completed"}
+    (path,) = home.glob("evaluations/*/verdict.json")
+    verdict = json.loads(path.read_bytes())
+    assert {gate["finding"] for gate in verdict["gates"]} <= {"met", "missed"}
+    assert len(plans(home)) == len(list(home.glob("allocations/*"))), again
+
+
+@pytest.mark.slow
+def test_tinylm_has_the_same_gates_on_slurm_and_on_this_machine(slurm_cluster: Cluster, tmp_path: Path) -> None:
+    here = run_to_verdict(write_campaign(tmp_path / "here", adapter="adapter:fast", controls=True))
+    config = write_campaign(tmp_path / "there", adapter="adapter:fast", controls=True)
+    there = run_to_verdict(config, cluster="slurm")
+    assert gate_ids(there) == gate_ids(here)
+    assert set(there["families"]) == set(here["families"])
+    assert_every_allocation_is_accounted(config.parent / "home", slurm_cluster)
+    assert {start["host"]["node"] for start, _ in receipts(config.parent / "home")} == set(NODES)

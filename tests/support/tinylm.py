@@ -1,0 +1,153 @@
+"""Campaigns of the worked example, small enough for tests and measured for real."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+from tests.support.cli import expect, run_campaign
+
+ROOT = Path(__file__).resolve().parents[2]
+SOURCE = ROOT / "examples" / "tinylm"
+CORPUS = ROOT / "build" / "corpus"
+
+SLOWED = '''"""The native backend, slowed by a fixed share of its own time."""
+
+import os
+import time
+
+import adapter
+
+
+class Slowed:
+    def __init__(self, inner, share):
+        self._inner, self._share, self._owed_s = inner, share, 0.0
+
+    def __getattr__(self, name):
+        return getattr(self._inner, name)
+
+    def updates(self, n):
+        begin = time.perf_counter()
+        counts = self._inner.updates(n)
+        self._inner.sync()
+        self._owed_s += self._share * (time.perf_counter() - begin)
+        return counts
+
+    def sync(self):
+        self._inner.sync()
+        until = time.perf_counter() + self._owed_s
+        while time.perf_counter() < until:
+            pass
+        self._owed_s = 0.0
+
+
+def slowed(config, *, seed, device):
+    return Slowed(adapter.native(config, seed=seed, device=device), float(os.environ["SLOWED_SHARE"]))
+'''
+
+CONFIG = """
+name = "{name}"
+baseline_first = false
+
+[baseline]
+source = "source"
+adapter = "adapter:native"
+python = "{python}"
+environment = {{ TINYLM_DATA = "${{data.plays}}" }}
+
+[candidate]
+source = "source"
+adapter = "{adapter}"
+python = "{python}"
+environment = {{ TINYLM_DATA = "${{data.plays}}"{extra} }}
+
+[data.plays]
+path = "{corpus}"
+
+[throughput]
+window_s = "{window_s}"
+pilot_s = "{window_s}"
+solo = false
+controls = {controls}
+
+[slurm]
+cpus = 2
+
+[matrix]
+name = "{{size}}-{{mode}}-b{{batch}}"
+axes.size = ["tiny"]
+axes.mode = [
+    {{ label = "sync", mode = "sync", workers = 1 }},
+    {{ label = "packed4", mode = "packed", workers = 4 }},
+]
+axes.batch = [2]
+fixed = {{ context = 64 }}
+production = ["tiny-sync-b2", "tiny-packed4-b2"]
+
+[[category]]
+name = "sync"
+mode = "sync"
+
+[[category]]
+name = "packed4"
+mode = "packed4"
+"""
+
+
+def prepare_corpus() -> None:
+    """Build the corpus, unless it is there."""
+    if not (CORPUS / "train.bin").is_file():
+        subprocess.run([sys.executable, SOURCE / "prepare_corpus.py", "--out", CORPUS], check=True)
+
+
+def write_campaign(
+    folder: Path,
+    *,
+    adapter: str,
+    window_s: str = "0.3",
+    controls: bool = False,
+    slowed_share: float | None = None,
+) -> Path:
+    """Write a source tree and its campaign.toml; return the file's path.
+
+    Args:
+        folder: An empty or absent folder.
+        adapter: The candidate's adapter; ``slowed:slowed`` is the native backend slowed by `slowed_share`.
+        window_s: Shortest window.
+        controls: Whether the baseline is also measured against itself.
+        slowed_share: The slowed candidate's extra time as a share of its own.
+    """
+    prepare_corpus()
+    shutil.copytree(SOURCE, folder / "source", ignore=shutil.ignore_patterns("__pycache__", "corpus"))
+    (folder / "source" / "slowed.py").write_text(SLOWED)
+    extra = "" if slowed_share is None else f', SLOWED_SHARE = "{slowed_share!r}"'
+    config = folder / "campaign.toml"
+    config.write_text(
+        CONFIG.format(
+            name=folder.name,
+            python=sys.executable,
+            adapter=adapter,
+            corpus=CORPUS,
+            window_s=window_s,
+            controls=str(controls).lower(),
+            extra=extra,
+        )
+    )
+    return config
+
+
+def run_to_verdict(config: Path, *, cluster: str = "local") -> dict[str, Any]:
+    """Freeze, submit, wait, collect and report; return the verdict."""
+    home = config.parent / "home"
+    expect(0, "freeze", config, "--home", home)
+    expect(0, "freeze", "--candidate", "--config", config, "--home", home)
+    expect(0, "submit", "--home", home, "--cluster", cluster, "--wait", "--yes")
+    done = run_campaign("report", "--home", home, "--exit-zero")
+    assert done.returncode == 0, done.stderr
+    (verdict,) = home.glob("evaluations/*/verdict.json")
+    value: dict[str, Any] = json.loads(verdict.read_bytes())
+    return value
