@@ -171,6 +171,11 @@ class HomePaths:
         return self.root / "frozen"
 
     @property
+    def staging(self) -> Path:
+        """``.freezing``: where a freeze puts everything together before it counts; laid out like a home."""
+        return self.root / ".freezing"
+
+    @property
     def acceptance(self) -> Path:
         """The frozen acceptance program."""
         return self.frozen / "acceptance"
@@ -194,6 +199,11 @@ class HomePaths:
     def candidates(self) -> Path:
         """Folder of the frozen candidates."""
         return self.frozen / "candidates"
+
+    @property
+    def unnamed_candidate(self) -> SnapshotPaths:
+        """Where a candidate is staged before its id, which is its digest, is known."""
+        return SnapshotPaths(self.candidates / "unnamed")
 
     def candidate(self, candidate: str) -> SnapshotPaths:
         """Return the paths of one frozen candidate by id."""
@@ -236,6 +246,10 @@ class HomePaths:
         """``ledger.lock``."""
         return self.root / "ledger.lock"
 
+    def torn(self, number: int) -> Path:
+        """Return where the n-th torn last line of the ledger is set aside: ``ledger.torn.<n>``."""
+        return self.root / f"ledger.torn.{number}"
+
     @property
     def database(self) -> Path:
         """``campaign.sqlite``."""
@@ -254,3 +268,9 @@ class HomePaths:
     def evaluation(self, candidate: str) -> EvaluationPaths:
         """Return the paths of one candidate's evaluation."""
         return EvaluationPaths(self.evaluations / candidate)
+
+    def looks_like_home(self) -> bool:
+        """Return whether this folder is a campaign home, or one whose first freeze has not ended."""
+        if self.staging.is_dir():
+            return True
+        return self.manifest.is_file() and self.protocol.is_file() and self.frozen.is_dir()
