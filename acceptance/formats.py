@@ -198,7 +198,8 @@ TABLES: dict[str, Table] = {table.file: table for table in (ATTEMPTS, PAIRS, WIN
 # --- reading a table: pure, strict, the one definition of the syntax --------------------------------------------------
 
 _COUNT = re.compile(r"0|[1-9][0-9]{0,17}")
-_DECIMAL = re.compile(r"-?[0-9]+(\.[0-9]+)?(e[+-]?[0-9]+)?")
+# Bounded, so that a value is exact as a decimal too and no field takes long to read.
+_DECIMAL = re.compile(r"-?[0-9]{1,64}(\.[0-9]{1,64})?(e[+-]?[0-9]{1,3})?")
 # Written out, not str.isprintable(): that depends on the Unicode tables of the Python that runs this.
 _TEXT = re.compile(r"""[^\x00-\x1f\x7f-\x9f\u2028\u2029",]+""")
 _FLAGS = {"true": True, "false": False}
@@ -284,30 +285,36 @@ def parse_field(column: Column, text: str) -> Value:
         raise ValueError(f"{column.name}: {text!r} {error}") from error
 
 
-def _parse_line(table: Table, raw: str, line: int, file: str) -> Row | Fault:
+def _parse_line(table: Table, raw: str, line: int, file: str) -> Row | list[Fault]:
     fields = raw.split(",")
     if len(fields) != len(table.columns):
-        return Fault(file=file, line=line, what=f"{len(fields)} fields where {len(table.columns)} are expected")
+        what = f"{len(fields)} fields where {len(table.columns)} are expected" if raw.strip() else "blank line"
+        return [Fault(file=file, line=line, what=what)]
     values: dict[str, Value] = {}
+    faults: list[Fault] = []
     for column, text in zip(table.columns, fields, strict=True):
         try:
             values[column.name] = parse_field(column, text)
         except ValueError as error:
-            return Fault(file=file, line=line, what=str(error))
-    return Row(line=line, raw=raw, values=values)
+            faults.append(Fault(file=file, line=line, what=str(error)))
+    return faults or Row(line=line, raw=raw, values=values)
 
 
-def _decode(data: bytes, file: str) -> tuple[list[str], list[Fault]]:
-    """Return the lines of a file, or why there are none."""
-    try:
-        text = data.decode("utf-8")
-    except UnicodeDecodeError as error:
-        line = data.count(b"\n", 0, error.start) + 1
-        return [], [Fault(file=file, line=line, what=f"byte 0x{data[error.start]:02x} is not UTF-8")]
-    lines = text.split("\n")
-    if lines[-1]:
-        return [], [Fault(file=file, line=len(lines), what="the last line does not end with a newline")]
-    return lines[:-1], []
+def _decode(data: bytes, file: str) -> tuple[list[str | None], list[Fault]]:
+    """Return the lines of a file, None for one that is not UTF-8, and the faults of its bytes."""
+    lines: list[str | None] = []
+    faults: list[Fault] = []
+    *pieces, rest = data.split(b"\n")
+    if rest:
+        pieces.append(rest)
+        faults.append(Fault(file=file, line=len(pieces), what="the last line does not end with a newline"))
+    for number, piece in enumerate(pieces, start=1):
+        try:
+            lines.append(piece.decode("utf-8"))
+        except UnicodeDecodeError as error:
+            lines.append(None)
+            faults.append(Fault(file=file, line=number, what=f"byte 0x{piece[error.start]:02x} is not UTF-8"))
+    return lines, faults
 
 
 def parse_table(table: Table, data: bytes, name: str) -> tuple[tuple[Row, ...], tuple[Fault, ...]]:
@@ -325,10 +332,14 @@ def parse_table(table: Table, data: bytes, name: str) -> tuple[tuple[Row, ...], 
         The rows and the faults. If there is any fault the rows are not the whole file and must not be used.
     """
     lines, faults = _decode(data, name)
-    if faults:
-        return (), tuple(faults)
     if not lines or lines[0] != ",".join(table.header):
-        return (), (Fault(file=name, line=1, what=f"the header is not {','.join(table.header)}"),)
-    parsed = [_parse_line(table, raw, number, name) for number, raw in enumerate(lines[1:], start=2)]
-    rows = tuple(item for item in parsed if isinstance(item, Row))
-    return rows, tuple(item for item in parsed if isinstance(item, Fault))
+        what = f"the header is not {','.join(table.header)}"
+        return (), (*faults, Fault(file=name, line=1, what=what))
+    rows: list[Row] = []
+    for number, raw in enumerate(lines[1:], start=2):
+        parsed = [] if raw is None else _parse_line(table, raw, number, name)
+        if isinstance(parsed, Row):
+            rows.append(parsed)
+        else:
+            faults.extend(parsed)
+    return tuple(rows), tuple(sorted(faults, key=lambda fault: fault.line))

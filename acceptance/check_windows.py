@@ -1,0 +1,92 @@
+"""Checks of windows.csv."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
+
+from acceptance import arithmetic
+from acceptance.check_rows import RELATIVE
+from acceptance.formats import WINDOWS
+from acceptance.gates import Finding, Problem
+from acceptance.plan import Plan
+from acceptance.rows import AttemptRow, Measurement, WindowRow
+
+_Key = tuple[str, int, str]
+"""Slot, attempt, side."""
+
+
+def check(
+    plan: Plan,
+    attempts: Sequence[AttemptRow],
+    counted: Mapping[str, tuple[Measurement, ...]],
+    rows: Sequence[WindowRow],
+) -> list[Problem]:
+    """Check the windows of every counted pair, and that no other window is there.
+
+    Args:
+        plan: What is expected.
+        attempts: All rows of attempts.csv.
+        counted: The measurements of every slot's counted attempt.
+        rows: All rows of windows.csv.
+    """
+    problems: list[Problem] = []
+
+    def say(finding: Finding, reason: str, *slots: str) -> None:
+        problems.append(Problem(file=WINDOWS.file, finding=finding, reason=reason, slots=slots))
+
+    sealed = {(row.slot, row.attempt): row.sealed for row in attempts}
+    by_measurement: dict[_Key, list[WindowRow]] = defaultdict(list)
+    for row in rows:
+        slot = plan.measured.get((row.comparison, row.workload, row.repeat, row.pair))
+        if slot is None or row.side not in slot.order:
+            say(Finding.INVALID, f"{_describe(row)}: no such measurement in the protocol")
+        elif not sealed.get((slot.slot, row.attempt), False):
+            say(Finding.INVALID, f"{_describe(row)}: the attempt is not in attempts.csv, or not sealed", slot.slot)
+        else:
+            by_measurement[slot.slot, row.attempt, row.side].append(row)
+    for (name, attempt, side), group in by_measurement.items():
+        for window, count in Counter(row.window for row in group).items():
+            if count > 1:
+                say(Finding.INVALID, f"{name} attempt {attempt} {side} window {window}: {count} rows", name)
+    for comparison in ("candidate", "control"):
+        for slot in plan.of_comparison(comparison):
+            if slot.slot not in counted:
+                say(Finding.MISSING, f"{slot.slot}: no measurement counts, so no windows do", slot.slot)
+            for row in counted.get(slot.slot, ()):
+                group = by_measurement.get((slot.slot, row.attempt, row.side), [])
+                for finding, reason in _measurement_faults(plan, row, group):
+                    say(finding, f"{slot.slot} attempt {row.attempt} {row.side}: {reason}", slot.slot)
+    return problems
+
+
+def _describe(row: WindowRow) -> str:
+    place = f"{row.workload} {row.comparison} repeat {row.repeat} pair {row.pair} {row.side}"
+    return f"{place} attempt {row.attempt} window {row.window}"
+
+
+def _measurement_faults(plan: Plan, row: Measurement, windows: Sequence[WindowRow]) -> list[tuple[Finding, str]]:
+    """Return what is wrong with the windows of one measurement."""
+    rules = plan.protocol.throughput
+    faults: list[tuple[Finding, str]] = []
+    numbers = {window.window for window in windows}
+    if not windows:
+        return [(Finding.MISSING, "no windows")]
+    for number in sorted(set(range(1, rules.windows + 1)) - numbers):
+        faults.append((Finding.INVALID, f"window {number} has no row"))
+    for number in sorted(numbers - set(range(1, rules.windows + 1))):
+        faults.append((Finding.INVALID, f"window {number}, and the protocol has {rules.windows}"))
+    for window in windows:
+        if not (window.seconds >= rules.window_s):
+            faults.append((Finding.INVALID, f"window {window.window} is shorter than {rules.window_s} s"))
+        if window.updates != row.updates:
+            faults.append(
+                (Finding.INVALID, f"window {window.window} has another number of updates than the pair's row")
+            )
+    if faults:
+        return faults
+    if sum(window.tokens for window in windows) != row.tokens:
+        faults.append((Finding.INVALID, "the windows' tokens do not sum to the pair's"))
+    if arithmetic.differs(arithmetic.add([window.seconds for window in windows]), row.train_s, RELATIVE):
+        faults.append((Finding.INVALID, "the windows' seconds do not sum to the pair's train_s"))
+    return faults

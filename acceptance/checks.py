@@ -1,0 +1,216 @@
+"""The evidence checks: parsed rows against the protocol and against each other.
+
+Each check returns problems. A problem belongs to one file, whose gate `evidence/<file>` it turns; and to the slots whose
+evidence cannot be used any more, whose gates are then not computed.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from acceptance import check_rows, check_windows
+from acceptance.formats import ATTEMPTS, BASELINE, PAIRS, TABLES, WINDOWS
+from acceptance.gates import Finding, Gate, Problem, join_reasons, worst
+from acceptance.identity import FILE as IDENTITY
+from acceptance.identity import Identity
+from acceptance.plan import Plan
+from acceptance.rows import AttemptRow, Evidence, Measurement
+from acceptance.selection import Selection, select
+
+FAMILY = "evidence"
+_PATH_DIGITS = frozenset("0123456789abcdef")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Checked:
+    """The evidence after all checks."""
+
+    gates: tuple[Gate, ...]
+    problems: tuple[Problem, ...]
+    counted: dict[str, tuple[Measurement, ...]]
+    """The measurements of each slot's counted attempt, in the order of their positions."""
+
+    def blocking(self, slots: Iterable[str]) -> list[Problem]:
+        """Return the problems that make any of these slots unusable."""
+        wanted = frozenset(slots)
+        return [problem for problem in self.problems if not wanted.isdisjoint(problem.slots)]
+
+
+def check(plan: Plan, identity: Identity, evidence: Evidence) -> Checked:
+    """Run every evidence check.
+
+    Args:
+        plan: What is expected.
+        identity: The parsed identity.json.
+        evidence: The parsed rows.
+    """
+    problems = [*_check_identity(identity), *_check_absent(plan, evidence)]
+    attempts = evidence.attempts or ()
+    selections, found = check_attempts(plan, attempts)
+    problems += found
+    counted: dict[str, tuple[Measurement, ...]] = {}
+    for table, comparisons, rows in (
+        (PAIRS, ("candidate", "control"), evidence.pairs),
+        (BASELINE, ("solo",), evidence.baseline),
+    ):
+        if rows is not None:
+            kept, found = check_rows.check(plan, table, comparisons, selections, attempts, rows)
+            counted |= kept
+            problems += found
+    if evidence.windows is not None:
+        problems += check_windows.check(plan, attempts, counted, evidence.windows)
+    gates, found = _check_paths(plan, selections)
+    problems += found
+    ordered = tuple(sorted(problems, key=lambda item: (item.file, item.finding, item.reason)))
+    return Checked(gates=(*_file_gates(plan, evidence, ordered), *gates), problems=ordered, counted=counted)
+
+
+def check_attempts(plan: Plan, rows: Sequence[AttemptRow]) -> tuple[dict[str, Selection], list[Problem]]:
+    """Check attempts.csv and choose the attempt that counts for every measured slot.
+
+    Args:
+        plan: What is expected.
+        rows: All rows of attempts.csv.
+
+    Returns:
+        The selection by slot, and the problems.
+    """
+    problems: list[Problem] = []
+    by_slot: dict[str, list[AttemptRow]] = defaultdict(list)
+    for row in rows:
+        by_slot[row.slot].append(row)
+    for (slot, attempt), count in Counter((row.slot, row.attempt) for row in rows).items():
+        if count > 1:
+            reason = f"{slot} attempt {attempt}: {count} rows"
+            problems.append(Problem(file=ATTEMPTS.file, finding=Finding.INVALID, reason=reason, slots=(slot,)))
+    for slot in sorted(set(by_slot) - set(plan.slots)):
+        reason = f"{slot}: no such slot in the protocol"
+        problems.append(Problem(file=ATTEMPTS.file, finding=Finding.INVALID, reason=reason))
+    selections = {slot.slot: select(by_slot[slot.slot], plan.protocol.retries) for slot in plan.measured.values()}
+    for name, selection in selections.items():
+        if selection.attempt is None:
+            reason = f"{name}: {selection.reason}"
+            problems.append(Problem(file=ATTEMPTS.file, finding=selection.finding, reason=reason, slots=(name,)))
+    return selections, problems
+
+
+def _check_identity(identity: Identity) -> list[Problem]:
+    if identity.candidate == f"c{identity.candidate_sha256[:12]}":
+        return []
+    reason = f"the candidate {identity.candidate} is not named after its snapshot digest"
+    return [Problem(file=IDENTITY, finding=Finding.INVALID, reason=reason)]
+
+
+def _expected_files(plan: Plan) -> dict[str, tuple[str, ...]]:
+    """Return the slots that each file must have evidence of."""
+    pairs = tuple(slot.slot for name in ("candidate", "control") for slot in plan.of_comparison(name))
+    solos = tuple(slot.slot for slot in plan.of_comparison("solo"))
+    return {ATTEMPTS.file: pairs + solos, PAIRS.file: pairs, WINDOWS.file: pairs, BASELINE.file: solos}
+
+
+def _check_absent(plan: Plan, evidence: Evidence) -> list[Problem]:
+    problems = [
+        Problem(file=file, finding=Finding.MISSING, reason="the file is absent", slots=slots)
+        for file, slots in _expected_files(plan).items()
+        if slots and file not in evidence.raw
+    ]
+    return problems + [
+        Problem(file="folder", finding=Finding.INVALID, reason=f"{ascii(name)} is no evidence of this protocol")
+        for name in evidence.foreign
+    ]
+
+
+def _check_paths(plan: Plan, selections: dict[str, Selection]) -> tuple[list[Gate], list[Problem]]:
+    """Each side must have engaged one path per workload: in every pair, control and solo measurement."""
+    problems: list[Problem] = []
+    gates: list[Gate] = []
+    for side in ("baseline", "candidate"):
+        if not any(side in slot.order for slot in plan.measured.values()):
+            continue
+        paths = _paths_by_workload(plan, selections, side)
+        found = _path_problems(side, paths)
+        problems += found
+        gates.append(_path_gate(side, paths, found))
+    return gates, problems
+
+
+_Paths = dict[str, list[tuple[str, str]]]
+
+
+def _paths_by_workload(plan: Plan, selections: dict[str, Selection], side: str) -> _Paths:
+    """Return (slot, path) of one side by workload; baseline_again is the baseline."""
+    paths: _Paths = {workload: [] for workload in plan.workloads}
+    for (comparison, workload, _repeat, _pair), slot in sorted(plan.measured.items()):
+        row = selections[slot.slot].attempt
+        if row is None:
+            continue
+        if side == "baseline":
+            paths[workload].append((slot.slot, row.baseline_path))
+        if side == "candidate" and comparison == "candidate":
+            paths[workload].append((slot.slot, row.candidate_path))
+        if side == "baseline" and comparison == "control":
+            paths[workload].append((slot.slot, row.candidate_path))
+    return paths
+
+
+def _path_problems(side: str, paths: _Paths) -> list[Problem]:
+    problems: list[Problem] = []
+    offered = any(path for seen in paths.values() for _, path in seen)
+    for workload, seen in paths.items():
+        slots = tuple(slot for slot, _ in seen)
+        distinct = {path for _, path in seen}
+        if len(distinct) > 1:
+            reason = f"{workload}: the {side} engaged different paths: {', '.join(sorted(map(repr, distinct)))}"
+            problems.append(Problem(file=ATTEMPTS.file, finding=Finding.INVALID, reason=reason, slots=slots))
+        elif offered and distinct == {""}:
+            reason = f"{workload}: the {side} names no engaged path, but does so for other workloads"
+            problems.append(Problem(file=ATTEMPTS.file, finding=Finding.INVALID, reason=reason, slots=slots))
+        if any(path and (len(path) != 12 or not _PATH_DIGITS.issuperset(path)) for path in distinct):
+            reason = f"{workload}: the {side}'s engaged path is not 12 lower-case hex digits"
+            problems.append(Problem(file=ATTEMPTS.file, finding=Finding.INVALID, reason=reason, slots=slots))
+    return problems
+
+
+def _path_gate(side: str, paths: _Paths, problems: Sequence[Problem]) -> Gate:
+    seen = [path for entries in paths.values() for _, path in entries]
+    finding, reason = Finding.MET, ""
+    if problems:
+        finding, reason = worst(problems), join_reasons(problem.reason for problem in problems)
+    elif not seen:
+        finding, reason = Finding.MISSING, "no attempt counts"
+    elif not any(seen):
+        finding, reason = Finding.NOT_EVALUATED, f"the {side}'s adapter does not offer engaged()"
+    return _gate(f"engaged/{side}", len(problems), len(seen), finding, reason)
+
+
+def _file_gates(plan: Plan, evidence: Evidence, problems: Sequence[Problem]) -> list[Gate]:
+    expected = _expected_files(plan)
+    gates: list[Gate] = []
+    for file in (IDENTITY, *sorted(TABLES), "folder"):
+        found = [problem for problem in problems if problem.file == file]
+        required = file in {IDENTITY, "folder"} or bool(expected[file])
+        if required or found:
+            finding = worst(found) if found else Finding.MET
+            reason = join_reasons(problem.reason for problem in found)
+            rows = len(evidence.raw[file]) if file in evidence.raw else 0
+            gates.append(_gate(file, len(found), 1 if file == IDENTITY else rows, finding, reason))
+    return gates
+
+
+def _gate(name: str, count: int, n: int, finding: Finding, reason: str) -> Gate:
+    evaluated = finding is not Finding.NOT_EVALUATED
+    return Gate(
+        id=f"{FAMILY}/{name}",
+        family=FAMILY,
+        subject=name,
+        statistic="disagreements",
+        value=count if evaluated else None,
+        threshold=0,
+        comparison="<=",
+        margin=-count if evaluated else None,
+        n=n,
+        finding=finding,
+        reason=reason,
+    )

@@ -1,0 +1,78 @@
+"""Digests of the program's own source and of the evidence."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+
+from acceptance.formats import TABLES, Row
+
+SOURCES = (
+    "__init__.py",
+    "__main__.py",
+    "arithmetic.py",
+    "check_rows.py",
+    "check_windows.py",
+    "checks.py",
+    "digest.py",
+    "formats.py",
+    "gates.py",
+    "identity.py",
+    "observations.py",
+    "plan.py",
+    "protocol.py",
+    "rollup.py",
+    "rows.py",
+    "selection.py",
+    "strictjson.py",
+    "throughput.py",
+    "verdict.py",
+)
+"""Every file of this package. A loader without a folder to list can serve each of them by name."""
+
+
+def _netstring(*parts: bytes) -> bytes:
+    """Return each part preceded by its length and a colon, followed by a comma: no two lists give the same bytes."""
+    return b"".join(b"%d:%s," % (len(part), part) for part in parts)
+
+
+def tree_sha256(files: Mapping[str, bytes]) -> str:
+    """Return the tree digest of a folder that holds just these plain files, mode 644.
+
+    Args:
+        files: Content by name.
+    """
+    digest = hashlib.sha256(b"campaign-tree/1\n")
+    for name in sorted(files, key=str.encode):
+        content = files[name]
+        sha256 = hashlib.sha256(content).hexdigest().encode()
+        digest.update(_netstring(b"f", b"644", name.encode(), b"%d" % len(content), sha256))
+    return digest.hexdigest()
+
+
+def evidence_sha256(identity: bytes, tables: Mapping[str, tuple[Row, ...]]) -> str:
+    """Return the digest of the evidence, whatever the order of its rows.
+
+    SHA-256 over ``campaign-evidence/1\\n``, then for identity.json and each table that is there, in the order of their
+    names: the name, the number of lines, and the lines (for a table its header and its rows sorted by key, all in their raw
+    text; for identity.json its bytes as one line), each preceded by its length in decimal and ``:`` and followed by ``,``.
+
+    Args:
+        identity: The bytes of identity.json.
+        tables: The rows of each table by file name.
+    """
+    parts: dict[str, list[bytes]] = {"identity.json": [identity]}
+    for file, rows in tables.items():
+        table = TABLES[file]
+        places = [table.header.index(name) for name in table.key]
+
+        def key(raw: str, places: list[int] = places) -> tuple[list[str], str]:
+            fields = raw.split(",")
+            return [fields[place] for place in places], raw
+
+        lines = sorted((row.raw for row in rows), key=key)
+        parts[file] = [",".join(table.header).encode(), *(line.encode() for line in lines)]
+    digest = hashlib.sha256(b"campaign-evidence/1\n")
+    for name in sorted(parts):
+        digest.update(_netstring(name.encode(), b"%d" % len(parts[name]), *parts[name]))
+    return digest.hexdigest()

@@ -1,0 +1,165 @@
+"""What a gate is, and what a fault in the evidence is."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from decimal import Decimal
+
+from acceptance.arithmetic import to_double
+
+_SHOWN = 8
+"""How many reasons are written out; the rest is counted."""
+
+
+class Finding(enum.StrEnum):
+    """Why a gate's outcome is what it is."""
+
+    MET = "met"
+    MISSED = "missed"
+    INCONCLUSIVE = "inconclusive"
+    MISSING = "missing"
+    INVALID = "invalid"
+    NOT_EVALUATED = "not_evaluated"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Problem:
+    """One way in which parsed evidence disagrees with the protocol."""
+
+    file: str
+    finding: Finding
+    """MISSING or INVALID."""
+    reason: str
+    """Names rows by key, never by line: the verdict does not depend on their order."""
+    slots: tuple[str, ...] = ()
+    """The slots whose evidence cannot be used for it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gate:
+    """One rule and its outcome."""
+
+    id: str
+    family: str
+    subject: str
+    statistic: str
+    value: float | int | None
+    threshold: float | int | None
+    comparison: str
+    margin: float | int | None
+    """Distance from the threshold, positive on the passing side."""
+    n: int
+    """How many values entered the statistic."""
+    finding: Finding
+    reason: str
+
+    @property
+    def outcome(self) -> str:
+        """Return ``pass`` if and only if the finding is ``met``."""
+        return "pass" if self.finding is Finding.MET else "not_qualified"
+
+    def to_json(self) -> dict[str, object]:
+        """Return the gate as it stands in the verdict. Point rules have no lower and upper bound."""
+        return {
+            "id": self.id,
+            "family": self.family,
+            "subject": self.subject,
+            "statistic": self.statistic,
+            "value": self.value,
+            "threshold": self.threshold,
+            "comparison": self.comparison,
+            "margin": self.margin,
+            "lower": None,
+            "upper": None,
+            "n": self.n,
+            "outcome": self.outcome,
+            "finding": self.finding.value,
+            "reason": self.reason,
+        }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FloorRule:
+    """A point rule: the statistic must be at least the threshold."""
+
+    id: str
+    family: str
+    subject: str
+    statistic: str
+    threshold: Decimal
+
+    def unevaluated(self, finding: Finding, reason: str, n: int = 0) -> Gate:
+        """Return the gate without a value."""
+        return Gate(
+            id=self.id,
+            family=self.family,
+            subject=self.subject,
+            statistic=self.statistic,
+            value=None,
+            threshold=to_double(self.threshold),
+            comparison=">=",
+            margin=None,
+            n=n,
+            finding=finding,
+            reason=reason,
+        )
+
+    def evaluated(self, value: Decimal, n: int) -> Gate:
+        """Return the gate for a value.
+
+        Both sides are compared as the doubles that the verdict shows, so that a reader can repeat the comparison.
+        """
+        shown, threshold = to_double(value), to_double(self.threshold)
+        met = shown >= threshold
+        return Gate(
+            id=self.id,
+            family=self.family,
+            subject=self.subject,
+            statistic=self.statistic,
+            value=shown,
+            threshold=threshold,
+            comparison=">=",
+            margin=shown - threshold,
+            n=n,
+            finding=Finding.MET if met else Finding.MISSED,
+            reason="" if met else f"the {self.statistic.replace('_', ' ')} is below the threshold",
+        )
+
+
+def guarded(rule: FloorRule, compute: Callable[[], Gate]) -> Gate:
+    """Return the computed gate; whatever goes wrong inside becomes an invalid gate, never a pass."""
+    try:
+        return compute()
+    except Exception as error:  # noqa: BLE001 - an unforeseen exception must block, whatever it is
+        return rule.unevaluated(Finding.INVALID, f"the gate could not be computed: {type(error).__name__}: {error}")
+
+
+def join_reasons(reasons: Iterable[str]) -> str:
+    """Return distinct reasons in a fixed order, the first ones in full."""
+    ordered = sorted(set(reasons))
+    rest = len(ordered) - _SHOWN
+    return "; ".join(ordered[:_SHOWN]) + (f"; and {rest} more" if rest > 0 else "")
+
+
+def worst(problems: Iterable[Problem]) -> Finding:
+    """Return INVALID if any problem is, else MISSING."""
+    return Finding.INVALID if any(p.finding is Finding.INVALID for p in problems) else Finding.MISSING
+
+
+def blocked_gate(*, id: str, family: str, subject: str, statistic: str, finding: Finding, reason: str) -> Gate:  # noqa: A002 - the field's name
+    """Return a gate that cannot be evaluated and has no threshold."""
+    return Gate(
+        id=id,
+        family=family,
+        subject=subject,
+        statistic=statistic,
+        value=None,
+        threshold=None,
+        comparison=">=",
+        margin=None,
+        n=0,
+        finding=finding,
+        reason=reason,
+    )

@@ -1,0 +1,128 @@
+"""The evidence as typed rows: bytes of a folder in, rows and faults out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Any
+
+from acceptance.formats import ATTEMPTS, BASELINE, PAIRS, TABLES, WINDOWS, Fault, Kind, Row, Table, parse_table
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AttemptRow:
+    """One row of attempts.csv."""
+
+    slot: str
+    attempt: int
+    allocation: str
+    node: str
+    device: str
+    baseline_path: str
+    candidate_path: str
+    ending: str
+    sealed: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measurement:
+    """One row of pairs.csv or baseline.csv; a solo measurement counts as comparison ``solo``, pair 0, position 1."""
+
+    workload: str
+    comparison: str
+    category: str
+    production: bool
+    repeat: int
+    pair: int
+    position: int
+    side: str
+    attempt: int
+    allocation: str
+    node: str
+    device: str
+    warmup_updates: int
+    updates: int
+    tokens: int
+    startup_s: Decimal
+    train_s: Decimal
+    elapsed_s: Decimal
+    peak_allocated_bytes: int
+    peak_reserved_bytes: int
+    tokens_per_s: Decimal
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WindowRow:
+    """One row of windows.csv."""
+
+    workload: str
+    comparison: str
+    repeat: int
+    pair: int
+    side: str
+    attempt: int
+    window: int
+    updates: int
+    microbatches: int
+    skipped_updates: int
+    tokens: int
+    seconds: Decimal
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Evidence:
+    """Everything that was handed in, parsed. A table is None where its file is absent."""
+
+    attempts: tuple[AttemptRow, ...] | None
+    pairs: tuple[Measurement, ...] | None
+    windows: tuple[WindowRow, ...] | None
+    baseline: tuple[Measurement, ...] | None
+    raw: dict[str, tuple[Row, ...]]
+    """The rows of every file that is there, as written."""
+    foreign: tuple[str, ...]
+    """Names in the folder that are no evidence of this protocol."""
+
+
+_SOLO: dict[str, Any] = {"comparison": "solo", "pair": 0, "position": 1, "side": "baseline"}
+
+
+def _values(table: Table, row: Row) -> dict[str, Any]:
+    """Return a row's values with its decimals exact: as they are written, not as the nearest doubles."""
+    values: dict[str, Any] = dict(row.values)
+    for column, text in zip(table.columns, row.raw.split(","), strict=True):
+        if column.kind is Kind.DECIMAL:
+            values[column.name] = Decimal(text)
+    return values
+
+
+def parse(files: Mapping[str, bytes], foreign: Iterable[str]) -> tuple[Evidence, tuple[Fault, ...]]:
+    """Parse the evidence tables of a folder.
+
+    Args:
+        files: Bytes by file name; a table that is absent from the folder is absent here.
+        foreign: Other names found in the folder.
+
+    Returns:
+        The evidence and all faults. If there is any fault the evidence must not be used.
+    """
+    raw: dict[str, tuple[Row, ...]] = {}
+    faults: list[Fault] = []
+    for name in sorted(TABLES):
+        if name in files:
+            raw[name], found = parse_table(TABLES[name], files[name], name)
+            faults.extend(found)
+
+    def values(table: Table) -> list[dict[str, Any]] | None:
+        return [_values(table, row) for row in raw[table.file]] if table.file in raw else None
+
+    attempts, pairs, windows, solos = (values(table) for table in (ATTEMPTS, PAIRS, WINDOWS, BASELINE))
+    evidence = Evidence(
+        attempts=None if attempts is None else tuple(AttemptRow(**row) for row in attempts),
+        pairs=None if pairs is None else tuple(Measurement(**row) for row in pairs),
+        windows=None if windows is None else tuple(WindowRow(**row) for row in windows),
+        baseline=None if solos is None else tuple(Measurement(**row, **_SOLO) for row in solos),
+        raw=raw,
+        foreign=tuple(sorted(foreign)),
+    )
+    return evidence, tuple(faults)

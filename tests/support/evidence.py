@@ -1,0 +1,300 @@
+"""Makes a protocol and its evidence with chosen ratios, as a campaign would have left them.
+
+>>> campaign = make_campaign(tmp_path, ratios={"sync": ("1.837", "1.946", "1.726")}, production={"20m": ("1.00",) * 3})
+>>> result = campaign.evaluate()
+>>> json.loads(result.verdict)["outcome"]
+
+The rows are held as text, so that a test can spoil any of them before `Campaign.write`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+from acceptance.__main__ import own_sources, read_evidence
+from acceptance.formats import TABLES, Ending
+from acceptance.verdict import Result, evaluate
+from campaign.documents import (
+    Category,
+    Execution,
+    Identity,
+    Limits,
+    Protocol,
+    Retries,
+    Slot,
+    ThroughputRules,
+    Workload,
+    slot_for,
+)
+
+BASELINE_SHA256 = hashlib.sha256(b"baseline").hexdigest()
+CANDIDATE_SHA256 = hashlib.sha256(b"candidate").hexdigest()
+CANDIDATE = f"c{CANDIDATE_SHA256[:12]}"
+BASELINE_PATH, CANDIDATE_PATH = "b" * 12, "c" * 12
+
+PUBLISHED = {
+    "sync": ("1.837", "1.946", "1.726"),
+    "packed4": ("1.063", "1.087", "1.085"),
+    "packed8": ("1.057", "1.047", "1.055"),
+}
+"""Median ratio of each category by repeat."""
+
+NEUTRAL = {"production": ("1.00", "0.99", "1.01")}
+"""A production workload that is as fast as before."""
+
+Rows = list[dict[str, str]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Campaign:
+    """A protocol and its evidence, still to be spoilt and written."""
+
+    folder: Path
+    protocol: Protocol
+    tables: dict[str, Rows]
+    """Rows by file name; every value is text."""
+    identity: dict[str, str]
+
+    @property
+    def protocol_path(self) -> Path:
+        """``protocol.json``."""
+        return self.folder / "protocol.json"
+
+    @property
+    def evidence_path(self) -> Path:
+        """The evidence folder."""
+        return self.folder / "evidence"
+
+    def table_bytes(self, file: str) -> bytes:
+        """Return the bytes of one table."""
+        lines = [TABLES[file].header, *(tuple(row.values()) for row in self.tables[file])]
+        return "".join(",".join(line) + "\n" for line in lines).encode()
+
+    def write(self) -> Campaign:
+        """Write protocol.json and the evidence folder."""
+        self.evidence_path.mkdir(parents=True, exist_ok=True)
+        self.protocol_path.write_bytes(self.protocol.to_bytes())
+        for file in self.tables:
+            (self.evidence_path / file).write_bytes(self.table_bytes(file))
+        identity = json.dumps(self.identity, indent=2, sort_keys=True) + "\n"
+        (self.evidence_path / "identity.json").write_text(identity)
+        return self
+
+    def evaluate(self) -> Result:
+        """Evaluate what has been written."""
+        evidence, foreign = read_evidence(self.evidence_path)
+        protocol_json = self.protocol_path.read_bytes()
+        return evaluate(protocol_json=protocol_json, evidence=evidence, sources=own_sources(), foreign=foreign)
+
+    def verdict(self) -> dict[str, Any]:
+        """Return the verdict on what has been written."""
+        result = self.evaluate()
+        assert result.verdict is not None, result.faults
+        verdict: dict[str, Any] = json.loads(result.verdict)
+        return verdict
+
+    def rows(self, file: str, **wanted: object) -> Rows:
+        """Return the rows of one table that have these values."""
+        return [row for row in self.tables[file] if all(row[name] == str(value) for name, value in wanted.items())]
+
+
+def make_campaign(
+    folder: Path,
+    *,
+    ratios: Mapping[str, Sequence[str]] | None = None,
+    production: Mapping[str, Sequence[str]] | None = None,
+    control: Sequence[str] = ("1.001", "0.999", "1.000"),
+    workloads_per_category: int = 3,
+    families: Sequence[Any] = ("throughput",),
+    **rules: Any,
+) -> Campaign:
+    """Make a complete, clean campaign and write it.
+
+    Args:
+        folder: Where to write protocol.json and evidence/.
+        ratios: Median ratio candidate / baseline of each category by repeat, as decimal text; default `PUBLISHED`.
+        production: Ratio of each production workload (outside any category) by repeat; default `NEUTRAL`.
+        control: Ratio of the controls by repeat.
+        workloads_per_category: How many workloads a category has; their ratios lie symmetrically about the median.
+        families: The declared families.
+        rules: Fields of `ThroughputRules` that differ from the default.
+    """
+    throughput = ThroughputRules(**rules)
+    wanted = _spread(PUBLISHED if ratios is None else ratios, workloads_per_category)
+    single = NEUTRAL if production is None else production
+    wanted |= {("", name): tuple(Decimal(text) for text in values) for name, values in single.items()}
+    protocol = make_protocol([(category, name) for category, name in wanted], throughput, families)
+    campaign = Campaign(
+        folder=folder,
+        protocol=protocol,
+        tables={file: [] for file in TABLES},
+        identity=Identity(
+            manifest_sha256=hashlib.sha256(b"manifest").hexdigest(),
+            baseline_sha256=BASELINE_SHA256,
+            candidate=CANDIDATE,
+            candidate_sha256=CANDIDATE_SHA256,
+        ).model_dump(),
+    )
+    values = {name: by_repeat for (_, name), by_repeat in wanted.items()}
+    for slot in protocol.slots:
+        ratio = Decimal(control[slot.repeat - 1]) if slot.kind == "control_pair" else Decimal(1)
+        if slot.kind == "pair":
+            ratio = values[slot.workload][slot.repeat - 1]
+        if slot.kind in {"pair", "control_pair", "solo"}:
+            add_attempt(campaign, slot, ratio)
+    return campaign.write()
+
+
+def _spread(ratios: Mapping[str, Sequence[str]], count: int) -> dict[tuple[str, str], tuple[Decimal, ...]]:
+    """Give every category `count` workloads whose ratios lie symmetrically about the wanted median."""
+    spread: dict[tuple[str, str], tuple[Decimal, ...]] = {}
+    for category, medians in ratios.items():
+        for index in range(count):
+            factor = 1 + Decimal("0.02") * (2 * index - (count - 1))
+            spread[category, f"20m-{category}-b{index + 1}"] = tuple(Decimal(text) * factor for text in medians)
+    return spread
+
+
+def make_protocol(
+    names: Sequence[tuple[str, str]], throughput: ThroughputRules | None = None, families: Sequence[Any] = ("throughput",)
+) -> Protocol:
+    """Make a protocol.
+
+    Args:
+        names: Category (empty for a production workload) and name of each workload.
+        throughput: The rules; default the default protocol's.
+        families: The declared families.
+    """
+    rules = throughput or ThroughputRules()
+    workloads = [
+        Workload(
+            name=name,
+            category=category,
+            production=not category,
+            config={"name": name, "batch": 8, "clip": 1.0},
+            config_sha256=hashlib.sha256(name.encode()).hexdigest(),
+        )
+        for category, name in names
+    ]
+    categories = list(dict.fromkeys(category for category, _ in names if category))
+    return Protocol(
+        campaign="demo",
+        families=tuple(families),
+        baseline_first=True,
+        throughput=rules,
+        limits=Limits(),
+        retries=Retries(),
+        execution=Execution(),
+        categories=tuple(
+            Category(name=category, workloads=tuple(name for own, name in names if own == category))
+            for category in categories
+        ),
+        workloads=tuple(workloads),
+        slots=tuple(_slots(workloads, categories, rules)) if "throughput" in families else (),
+        headers={file: table.header for file, table in TABLES.items()},
+    )
+
+
+def _slots(workloads: Sequence[Workload], categories: Sequence[str], rules: ThroughputRules) -> Iterable[Slot]:
+    firsts = [next(item.name for item in workloads if item.category == category) for category in categories]
+    for index, workload in enumerate(workloads):
+        for repeat in range(1, rules.repeats + 1):
+            place = {"workload": workload.name, "repeat": repeat}
+            if rules.solo:
+                name = f"baseline/solo/{workload.name}/r{repeat}"
+                yield Slot(slot=name, side="baseline", phase="baseline", kind="solo", pair=0, order=("baseline",), **place)  # type: ignore[arg-type]  # typed by the keys
+            for pair in range(1, rules.pairs_per_repeat + 1):
+                tail = f"{workload.name}/r{repeat}" + (f"p{pair}" if rules.pairs_per_repeat > 1 else "")
+                first = (index + repeat + pair) % 2 == 0
+                if rules.controls and workload.name in firsts:
+                    yield _pair(f"baseline/control/{tail}", "control_pair", "baseline_again", first, pair, place)
+                yield _pair(f"candidate/pair/{tail}", "pair", "candidate", first, pair, place)
+
+
+def _pair(name: str, kind: Any, other: Any, baseline_first: bool, pair: int, place: dict[str, Any]) -> Slot:
+    side: Any = name.partition("/")[0]
+    phase: Any = "throughput" if kind == "pair" else "baseline"
+    order: Any = ("baseline", other) if baseline_first else (other, "baseline")
+    return Slot(slot=name, side=side, phase=phase, kind=kind, pair=pair, order=order, **place)
+
+
+def add_attempt(
+    campaign: Campaign, slot: Slot, ratio: Decimal, *, attempt: int = 1, ending: Ending = Ending.COMPLETED, factor: int = 1
+) -> None:
+    """Add the rows of one attempt at a slot.
+
+    Args:
+        campaign: Where to add them.
+        slot: The slot.
+        ratio: Ratio of the other side to the baseline.
+        attempt: Number of the attempt.
+        ending: How it ended; the tables get rows of a completed one only.
+        factor: Multiple of the planned updates per window.
+    """
+    name = slot_for(slot.slot, CANDIDATE)
+    allocation = f"{'candidate' if slot.kind == 'pair' else slot.kind}-{slot.workload}-r{slot.repeat}-a{attempt}"
+    where = {"allocation": allocation, "node": f"node{slot.repeat}", "device": "cpu:Test_CPU"}
+    paths = {"baseline_path": BASELINE_PATH, "candidate_path": ""}
+    if slot.kind != "solo":
+        paths["candidate_path"] = CANDIDATE_PATH if slot.kind == "pair" else BASELINE_PATH
+    state = {"ending": ending.value, "sealed": "true"}
+    campaign.tables["attempts.csv"].append({"slot": name, "attempt": str(attempt), **where, **paths, **state})
+    if ending is not Ending.COMPLETED:
+        return
+    for position, side in enumerate(slot.order, start=1):
+        window_s = _window_s(ratio, factor, is_baseline=side == "baseline")
+        _add_measurement(campaign, slot, side, position, attempt, where, window_s, 40 * factor)
+
+
+def _window_s(ratio: Decimal, factor: int, *, is_baseline: bool) -> Decimal:
+    """Return a window's seconds: the ratio is exact in decimals, and neither side is under two seconds."""
+    scale = Decimal(1)
+    while ratio * scale < 1:
+        scale *= 10
+    return Decimal("2.5") * scale * factor * (ratio if is_baseline else 1)
+
+
+def _add_measurement(
+    campaign: Campaign,
+    slot: Slot,
+    side: str,
+    position: int,
+    attempt: int,
+    where: dict[str, str],
+    window_s: Decimal,
+    updates: int,
+) -> None:
+    rules = campaign.protocol.throughput
+    workload = campaign.protocol.workload(slot.workload)
+    tokens = 1024 * updates
+    train_s = window_s * rules.windows
+    measured = {
+        "warmup_updates": str(rules.warmup_updates),
+        "updates": str(updates),
+        "tokens": str(tokens * rules.windows),
+        "startup_s": "3.25",
+        "train_s": f"{train_s:f}",
+        "elapsed_s": f"{train_s + 4:f}",
+        "peak_allocated_bytes": "1048576",
+        "peak_reserved_bytes": "2097152",
+        "tokens_per_s": repr(float(tokens * rules.windows / train_s)),
+    }
+    flags = {"category": workload.category, "production": "true" if workload.production else "false"}
+    repeat, pair = str(slot.repeat), str(slot.pair)
+    if slot.kind == "solo":
+        key = {"workload": slot.workload, **flags, "repeat": repeat, "attempt": str(attempt)}
+        campaign.tables["baseline.csv"].append({**key, **where, **measured})
+        return
+    comparison = {"workload": slot.workload, "comparison": "candidate" if slot.kind == "pair" else "control"}
+    place = {"repeat": repeat, "pair": pair, "position": str(position), "side": side, "attempt": str(attempt)}
+    campaign.tables["pairs.csv"].append({**comparison, **flags, **place, **where, **measured})
+    for window in range(1, rules.windows + 1):
+        place = {"repeat": repeat, "pair": pair, "side": side, "attempt": str(attempt), "window": str(window)}
+        counts = {"updates": str(updates), "microbatches": str(updates), "skipped_updates": "0", "tokens": str(tokens)}
+        campaign.tables["windows.csv"].append({**comparison, **place, **counts, "seconds": f"{window_s:f}"})
