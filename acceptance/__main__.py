@@ -1,16 +1,15 @@
 """``python -m acceptance PROTOCOL EVIDENCE_DIR``: prints the verdict as JSON. The only module that touches files.
 
-Exit codes: 0 every gate passes; 3 at least one gate is shown to be missed; 4 not qualified for want of evidence; 5 bytes do
-not parse (each place on stderr, no verdict); 2 wrong arguments.
+Exit codes: 0 every gate passes; 3 at least one gate is shown to be missed; 4 not qualified for want of evidence; 5
+bytes do not parse (each place on stderr, no verdict); 2 wrong arguments.
 
 The program's own source, whose digest enters the verdict, is asked of the loader that loaded it (`pkgutil.get_data`). A
-loader that serves the modules from memory must offer ``get_data(path)`` for ``<folder of __init__.__file__>/<name>``, each
-name of `digest.SOURCES`, so that the digest is that of the bytes which are running.
+loader that serves the modules from memory must offer ``get_data(path)`` for ``<folder of __init__.__file__>/<name>``,
+each name of `digest.SOURCES`, so that the digest is that of the bytes which are running.
 """
 
 from __future__ import annotations
 
-import os
 import pkgutil
 import sys
 from collections.abc import Sequence
@@ -49,9 +48,10 @@ def read_evidence(folder: Path) -> tuple[dict[str, bytes], tuple[str, ...]]:
         OSError: Something cannot be read.
     """
     known = {identity.FILE, *TABLES}
-    names = sorted(os.listdir(folder))
-    return {name: (folder / name).read_bytes() for name in names if name in known}, tuple(
-        name for name in names if name not in known
+    paths = sorted(folder.iterdir())
+    return (
+        {path.name: path.read_bytes() for path in paths if path.name in known},
+        tuple(path.name for path in paths if path.name not in known),
     )
 
 

@@ -1,8 +1,9 @@
 """Arithmetic that gives the same bytes on every machine.
 
-Evidence is decimal text, so ratios, medians and means are computed from it in decimal arithmetic with 50 digits, including
-logarithm, exponential and square root, and turned into the nearest double once, at the end. A gate compares that double,
-the very number which the verdict shows. No result depends on the mathematics library of a machine or on the order of rows.
+Evidence is decimal text, so ratios, medians and means are computed from it in decimal arithmetic with 50 digits,
+including logarithm, exponential and square root, and turned into the nearest double once, at the end. A gate compares
+that double, the very number which the verdict shows. No result depends on the mathematics library of a machine or on
+the order of rows.
 """
 
 from __future__ import annotations
@@ -36,6 +37,11 @@ def to_double(value: Decimal) -> float:
     if not math.isfinite(result):
         raise NotFiniteError(f"{value} is not finite")
     return result
+
+
+def difference(value: float, reference: float) -> float:
+    """Return value - reference as their decimal spellings differ: 1.837 - 1.05 is 0.787."""
+    return to_double(_CONTEXT.subtract(Decimal(repr(value)), Decimal(repr(reference))))
 
 
 def add(values: Sequence[Decimal]) -> Decimal:
@@ -157,8 +163,8 @@ def slope_within_groups(groups: Sequence[Sequence[tuple[int, Decimal]]]) -> Esti
         groups: One sequence of (x, y) per group.
 
     Returns:
-        slope = sum((x - mean x)(y - mean y)) / sum((x - mean x)^2), deviations taken within groups, with its t interval on
-        (observations - groups - 1) degrees of freedom; None where x varies within no group.
+        slope = sum((x - mean x)(y - mean y)) / sum((x - mean x)^2), deviations taken within groups, with its t interval
+        on (observations - groups - 1) degrees of freedom; None where x varies within no group.
     """
     deviations: list[tuple[Decimal, Decimal]] = []
     for group in groups:
@@ -179,8 +185,8 @@ def slope_within_groups(groups: Sequence[Sequence[tuple[int, Decimal]]]) -> Esti
 def student_975(degrees: int) -> Decimal:
     """Return the 0.975 quantile of Student's t distribution with six significant digits.
 
-    The closed form of the distribution for whole degrees of freedom (Abramowitz and Stegun 26.7.3 and 26.7.4) is inverted
-    by bisection; six digits leave the last places of the machine's arc tangent without influence.
+    The closed form of the distribution for whole degrees of freedom (Abramowitz and Stegun 26.7.3 and 26.7.4) is
+    inverted by bisection; six digits leave the last places of the machine's arc tangent without influence.
     """
     low, high = 1.0, 13.0
     for _ in range(80):
@@ -209,8 +215,8 @@ def _central_probability(t: float, degrees: int) -> float:
 def median_interval_ranks(count: int) -> tuple[int, int] | None:
     """Return the ranks (from 0) of the order statistics that enclose the median with at least 95% confidence.
 
-    With X the number of values below the median, X is binomial(count, 1/2); the interval [x_(k), x_(n+1-k)] has confidence
-    1 - 2 P(X < k). The largest such k is taken.
+    With X the number of values below the median, X is binomial(count, 1/2); the interval [x_(k), x_(n+1-k)] has
+    confidence 1 - 2 P(X < k). The largest such k is taken.
 
     Returns:
         The two ranks, or None where even the extremes do not suffice (count < 6).

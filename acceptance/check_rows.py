@@ -24,6 +24,7 @@ _Say = Callable[[Finding, str, Iterable[str]], None]
 def check(
     plan: Plan,
     table: Table,
+    *,
     comparisons: tuple[str, ...],
     selections: dict[str, Selection],
     attempts: Sequence[AttemptRow],
@@ -131,10 +132,11 @@ def _counted(
 
 def _pair_faults(plan: Plan, rows: tuple[Measurement, ...]) -> list[str]:
     """Return what is wrong with the counted measurements of one slot taken together."""
-    faults: list[str] = []
-    for name in ("allocation", "node", "device", "updates", "tokens"):
-        if len({getattr(row, name) for row in rows}) > 1:
-            faults.append(f"the sides differ in {name}")
+    faults = [
+        f"the sides differ in {name}"
+        for name in ("allocation", "node", "device", "updates", "tokens")
+        if len({getattr(row, name) for row in rows}) > 1
+    ]
     needed = plan.protocol.throughput.warmup_updates
     faults.extend(
         f"{row.side}: {row.warmup_updates} warm-up updates, and the protocol asks for {needed}"

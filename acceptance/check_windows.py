@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from acceptance import arithmetic
 from acceptance.check_rows import RELATIVE
@@ -14,6 +14,8 @@ from acceptance.rows import AttemptRow, Measurement, WindowRow
 
 _Key = tuple[str, int, str]
 """Slot, attempt, side."""
+
+_Say = Callable[..., None]
 
 
 def check(
@@ -35,6 +37,26 @@ def check(
     def say(finding: Finding, reason: str, *slots: str) -> None:
         problems.append(Problem(file=WINDOWS.file, finding=finding, reason=reason, slots=slots))
 
+    by_measurement = _group(plan, attempts, rows, say)
+    for (name, attempt, side), group in by_measurement.items():
+        for window, count in Counter(row.window for row in group).items():
+            if count > 1:
+                say(Finding.INVALID, f"{name} attempt {attempt} {side} window {window}: {count} rows", name)
+    for comparison in ("candidate", "control"):
+        for slot in plan.of_comparison(comparison):
+            if slot.slot not in counted:
+                say(Finding.MISSING, f"{slot.slot}: no measurement counts, so no windows do", slot.slot)
+            for measured in counted.get(slot.slot, ()):
+                own = by_measurement.get((slot.slot, measured.attempt, measured.side), [])
+                for finding, reason in _measurement_faults(plan, measured, own):
+                    say(finding, f"{slot.slot} attempt {measured.attempt} {measured.side}: {reason}", slot.slot)
+    return problems
+
+
+def _group(
+    plan: Plan, attempts: Sequence[AttemptRow], rows: Sequence[WindowRow], say: _Say
+) -> dict[_Key, list[WindowRow]]:
+    """Group the windows by measurement and report those that belong to none."""
     sealed = {(row.slot, row.attempt): row.sealed for row in attempts}
     by_measurement: dict[_Key, list[WindowRow]] = defaultdict(list)
     for row in rows:
@@ -45,19 +67,7 @@ def check(
             say(Finding.INVALID, f"{_describe(row)}: the attempt is not in attempts.csv, or not sealed", slot.slot)
         else:
             by_measurement[slot.slot, row.attempt, row.side].append(row)
-    for (name, attempt, side), group in by_measurement.items():
-        for window, count in Counter(row.window for row in group).items():
-            if count > 1:
-                say(Finding.INVALID, f"{name} attempt {attempt} {side} window {window}: {count} rows", name)
-    for comparison in ("candidate", "control"):
-        for slot in plan.of_comparison(comparison):
-            if slot.slot not in counted:
-                say(Finding.MISSING, f"{slot.slot}: no measurement counts, so no windows do", slot.slot)
-            for row in counted.get(slot.slot, ()):
-                group = by_measurement.get((slot.slot, row.attempt, row.side), [])
-                for finding, reason in _measurement_faults(plan, row, group):
-                    say(finding, f"{slot.slot} attempt {row.attempt} {row.side}: {reason}", slot.slot)
-    return problems
+    return by_measurement
 
 
 def _describe(row: WindowRow) -> str:
@@ -68,25 +78,19 @@ def _describe(row: WindowRow) -> str:
 def _measurement_faults(plan: Plan, row: Measurement, windows: Sequence[WindowRow]) -> list[tuple[Finding, str]]:
     """Return what is wrong with the windows of one measurement."""
     rules = plan.protocol.throughput
-    faults: list[tuple[Finding, str]] = []
-    numbers = {window.window for window in windows}
     if not windows:
         return [(Finding.MISSING, "no windows")]
-    for number in sorted(set(range(1, rules.windows + 1)) - numbers):
-        faults.append((Finding.INVALID, f"window {number} has no row"))
-    for number in sorted(numbers - set(range(1, rules.windows + 1))):
-        faults.append((Finding.INVALID, f"window {number}, and the protocol has {rules.windows}"))
+    numbers, planned = {window.window for window in windows}, set(range(1, rules.windows + 1))
+    reasons = [f"window {number} has no row" for number in sorted(planned - numbers)]
+    reasons += [f"window {number}, and the protocol has {rules.windows}" for number in sorted(numbers - planned)]
     for window in windows:
         if not (window.seconds >= rules.window_s):
-            faults.append((Finding.INVALID, f"window {window.window} is shorter than {rules.window_s} s"))
+            reasons.append(f"window {window.window} is shorter than {rules.window_s} s")
         if window.updates != row.updates:
-            faults.append(
-                (Finding.INVALID, f"window {window.window} has another number of updates than the pair's row")
-            )
-    if faults:
-        return faults
-    if sum(window.tokens for window in windows) != row.tokens:
-        faults.append((Finding.INVALID, "the windows' tokens do not sum to the pair's"))
-    if arithmetic.differs(arithmetic.add([window.seconds for window in windows]), row.train_s, RELATIVE):
-        faults.append((Finding.INVALID, "the windows' seconds do not sum to the pair's train_s"))
-    return faults
+            reasons.append(f"window {window.window} has another number of updates than the pair's row")
+    if not reasons and sum(window.tokens for window in windows) != row.tokens:
+        reasons.append("the windows' tokens do not sum to the pair's")
+    seconds = arithmetic.add([window.seconds for window in windows])
+    if not reasons and arithmetic.differs(seconds, row.train_s, RELATIVE):
+        reasons.append("the windows' seconds do not sum to the pair's train_s")
+    return [(Finding.INVALID, reason) for reason in reasons]

@@ -1,7 +1,7 @@
 """The evidence checks: parsed rows against the protocol and against each other.
 
-Each check returns problems. A problem belongs to one file, whose gate `evidence/<file>` it turns; and to the slots whose
-evidence cannot be used any more, whose gates are then not computed.
+Each check returns problems. A problem belongs to one file, whose gate `evidence/<file>` it turns; and to the slots
+whose evidence cannot be used any more, whose gates are then not computed.
 """
 
 from __future__ import annotations
@@ -56,7 +56,9 @@ def check(plan: Plan, identity: Identity, evidence: Evidence) -> Checked:
         (BASELINE, ("solo",), evidence.baseline),
     ):
         if rows is not None:
-            kept, found = check_rows.check(plan, table, comparisons, selections, attempts, rows)
+            kept, found = check_rows.check(
+                plan, table, comparisons=comparisons, selections=selections, attempts=attempts, rows=rows
+            )
             counted |= kept
             problems += found
     if evidence.windows is not None:
@@ -117,7 +119,7 @@ def _check_absent(plan: Plan, evidence: Evidence) -> list[Problem]:
         if slots and file not in evidence.raw
     ]
     return problems + [
-        Problem(file="folder", finding=Finding.INVALID, reason=f"{ascii(name)} is no evidence of this protocol")
+        Problem(file="folder", finding=Finding.INVALID, reason=f"{name!a} is no evidence of this protocol")
         for name in evidence.foreign
     ]
 

@@ -51,11 +51,12 @@ def tree_sha256(files: Mapping[str, bytes]) -> str:
 
 
 def evidence_sha256(identity: bytes, tables: Mapping[str, tuple[Row, ...]]) -> str:
-    """Return the digest of the evidence, whatever the order of its rows.
+    r"""Return the digest of the evidence, whatever the order of its rows.
 
-    SHA-256 over ``campaign-evidence/1\\n``, then for identity.json and each table that is there, in the order of their
-    names: the name, the number of lines, and the lines (for a table its header and its rows sorted by key, all in their raw
-    text; for identity.json its bytes as one line), each preceded by its length in decimal and ``:`` and followed by ``,``.
+    SHA-256 over ``campaign-evidence/1\n``, then for identity.json and each table that is there, in the order of their
+    names: the name, the number of lines, and the lines (for a table its header and its rows sorted by key, all in their
+    raw text; for identity.json its bytes as one line), each preceded by its length in decimal and ``:`` and followed by
+    ``,``.
 
     Args:
         identity: The bytes of identity.json.

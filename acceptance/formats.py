@@ -84,6 +84,20 @@ class Ending(enum.StrEnum):
     HARNESS_ERROR = "harness_error"
 
 
+RETRIABLE = (
+    Ending.NODE_FAIL,
+    Ending.PREEMPTED,
+    Ending.CANCELLED,
+    Ending.LOST,
+    Ending.NO_SPACE,
+    Ending.TIME_LIMIT,
+    Ending.WINDOW_SHORT,
+)
+"""The endings that a protocol may let be tried again: none of them is the fault of a side."""
+
+RESERVED_CATEGORIES = ("throughput", "numerical", "convergence", "device", "evidence", "production", "family")
+"""Names that a category cannot have: the ids of its gates would be ambiguous."""
+
 SIDES = ("baseline", "baseline_again", "candidate")
 COMPARISONS = ("candidate", "control")
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from decimal import Decimal
 
-from acceptance.arithmetic import to_double
+from acceptance.arithmetic import difference, to_double
 
 _SHOWN = 8
 """How many reasons are written out; the rest is counted."""
@@ -121,7 +121,7 @@ class FloorRule:
             value=shown,
             threshold=threshold,
             comparison=">=",
-            margin=shown - threshold,
+            margin=difference(shown, threshold),
             n=n,
             finding=Finding.MET if met else Finding.MISSED,
             reason="" if met else f"the {self.statistic.replace('_', ' ')} is below the threshold",

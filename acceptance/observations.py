@@ -117,8 +117,8 @@ def _subject(kind: str, name: str, pairs: Sequence[PairRatio]) -> dict[str, Any]
 def _order_effect(pairs: Sequence[PairRatio]) -> tuple[float | None, float | None, float | None]:
     """Return exp of the order effect with its 95% interval.
 
-    ln r = (the workload's own level) + effect * (+1 if the baseline ran first, else -1), by least squares over all pairs:
-    with the effect positive, whoever runs second is measured faster.
+    ln r = (the workload's own level) + effect * (+1 if the baseline ran first, else -1), by least squares over all
+    pairs: with the effect positive, whoever runs second is measured faster.
     """
     groups: dict[str, list[tuple[int, Decimal]]] = defaultdict(list)
     for pair in pairs:

@@ -1,7 +1,7 @@
 """protocol.json as frozen dataclasses: every field checked, so that no rule can be disarmed by an odd value.
 
-The bounds are wide on purpose: they refuse what cannot be meant (a threshold of zero, NaN, two windows' worth of nothing),
-not what is unusual. What a protocol departs from by default is said in the manifest, not here.
+The bounds are wide on purpose: they refuse what cannot be meant (a threshold of zero, NaN, a window without duration),
+not what is unusual. How a protocol departs from the default one is said in the manifest, not here.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from decimal import Decimal
 
-from acceptance.formats import TABLES, Ending
+from acceptance.formats import RESERVED_CATEGORIES, RETRIABLE, TABLES
 from acceptance.strictjson import Node, load
 
 FILE = "protocol.json"
@@ -30,17 +30,6 @@ ORDERS: dict[str, tuple[tuple[str, ...], ...]] = {
 """The orders of sides that a slot of each measured kind may have."""
 
 KINDS = (*ORDERS, "control_case", "case", "run", "trial")
-
-RETRIABLE = (
-    Ending.NODE_FAIL,
-    Ending.PREEMPTED,
-    Ending.CANCELLED,
-    Ending.LOST,
-    Ending.NO_SPACE,
-    Ending.TIME_LIMIT,
-    Ending.WINDOW_SHORT,
-)
-"""The endings that a protocol may let be tried again: none of them is the fault of a side."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -199,7 +188,7 @@ def _check_headers(node: Node) -> None:
 def _category(node: Node) -> Category:
     fields = node.fields(("name", "workloads"))
     name = fields["name"].name()
-    if name in FAMILIES or name in {"production", "family"}:
+    if name in RESERVED_CATEGORIES:
         raise fields["name"].fail(f"{name!r} is reserved: the ids of its gates would be ambiguous")
     workloads = fields["workloads"].items(lambda item: item.name())
     if not workloads:
@@ -241,7 +230,7 @@ def _slot(node: Node) -> Slot:
 def _refuse_duplicates(node: Node, names: Iterable[str]) -> None:
     for name, count in sorted(Counter(names).items()):
         if count > 1:
-            raise node.fail(f"{ascii(name)} is listed {count} times")
+            raise node.fail(f"{name!a} is listed {count} times")
 
 
 def _check_matrix(workloads: Node, categories: Node, protocol: Protocol) -> None:
@@ -282,13 +271,7 @@ def _check_complete(node: Node, protocol: Protocol, places: Counter[tuple[str, s
     expected = {
         *(("pair", name, repeat, pair) for name in workloads if declared for repeat in repeats for pair in pairs),
         *(("solo", name, repeat, 0) for name in workloads if declared and rules.solo for repeat in repeats),
-        *(
-            ("control_pair", name, repeat, pair)
-            for name in firsts
-            if declared and rules.controls
-            for repeat in repeats
-            for pair in pairs
-        ),
+        *(("control_pair", name, repeat, 1) for name in firsts if declared and rules.controls for repeat in repeats),
     }
     for place in sorted(expected ^ set(places)):
         raise node.fail(f"{place} is {'missing' if place in expected else 'not planned by the rules'}")
@@ -299,7 +282,7 @@ def _check_balance(node: Node, protocol: Protocol) -> None:
     """With several pairs per repeat, each order must run equally often."""
     balance: Counter[tuple[str, str, int]] = Counter()
     for slot in protocol.slots:
-        if slot.kind in {"pair", "control_pair"} and protocol.throughput.pairs_per_repeat > 1:
+        if slot.kind == "pair" and protocol.throughput.pairs_per_repeat > 1:
             balance[slot.kind, slot.workload, slot.repeat] += 1 if slot.order[0] == "baseline" else -1
     for place, difference in sorted(balance.items()):
         if difference:

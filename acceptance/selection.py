@@ -1,8 +1,9 @@
 """Which attempt at a slot counts.
 
-Attempts are numbered from 1 without a gap and are at most as many as the protocol allows. The lowest-numbered completed one
-counts, and only if every earlier one ended in a way that allows another: with an ending of ``again``, or, once per slot,
-with one of ``again_once``. A slot that may still be tried is missing; any other slot without such an attempt is invalid.
+Attempts are numbered from 1 without a gap and are at most as many as the protocol allows. The lowest-numbered completed
+one counts, and only if every earlier one ended in a way that allows another: with an ending of ``again``, or, once per
+slot, with one of ``again_once``. A slot that may still be tried is missing; any other slot without such an attempt is
+invalid.
 """
 
 from __future__ import annotations
@@ -40,27 +41,30 @@ def select(rows: Sequence[AttemptRow], rules: Retries) -> Selection:
         rules: The retry rule.
     """
     ordered = sorted(rows, key=lambda row: row.attempt)
+    numbers = [row.attempt for row in ordered]
     if not ordered:
         return _refused("no attempt", Finding.MISSING)
-    if [row.attempt for row in ordered] != list(range(1, len(ordered) + 1)):
-        return _refused(
-            f"attempts {', '.join(str(row.attempt) for row in ordered)} are not numbered from 1 without a gap"
-        )
+    if numbers != list(range(1, len(ordered) + 1)):
+        listed = ", ".join(str(number) for number in numbers)
+        return _refused(f"attempts {listed} are not numbered from 1 without a gap")
     if len(ordered) > rules.max_attempts:
         return _refused(f"{len(ordered)} attempts, and the protocol allows {rules.max_attempts}")
-    used_once = 0
+    return _first_completed(ordered, rules)
+
+
+def _first_completed(ordered: Sequence[AttemptRow], rules: Retries) -> Selection:
+    earlier: list[str] = []
     for row in ordered:
         if row.ending == Ending.COMPLETED:
-            earlier = ordered[: row.attempt - 1]
-            return _completed(row, doubled=any(other.ending == Ending.WINDOW_SHORT for other in earlier))
-        used_once += row.ending in rules.again_once
+            return _completed(row, doubled=Ending.WINDOW_SHORT in earlier)
+        if row.ending in rules.again_once and row.ending in earlier:
+            return _refused(f"attempt {row.attempt} ended {row.ending}, which allows another only once")
         if row.ending not in rules.again | rules.again_once:
             return _refused(f"attempt {row.attempt} ended {row.ending}, which allows no other")
-        if used_once > 1:
-            return _refused(f"attempt {row.attempt} ended {row.ending}, which allows another only once")
+        earlier.append(row.ending)
     if len(ordered) == rules.max_attempts:
-        return _refused(f"all {len(ordered)} attempts ended without a result, the last one {ordered[-1].ending}")
-    return _refused(f"attempt {len(ordered)} ended {ordered[-1].ending} and no other was made", Finding.MISSING)
+        return _refused(f"all {len(ordered)} attempts ended without a result, the last one {earlier[-1]}")
+    return _refused(f"attempt {len(ordered)} ended {earlier[-1]} and no other was made", Finding.MISSING)
 
 
 def _completed(row: AttemptRow, *, doubled: bool) -> Selection:

@@ -1,4 +1,4 @@
-"""JSON read strictly: UTF-8, no duplicate keys, no NaN, no infinity; and typed access that names the place of a fault."""
+"""JSON read strictly: UTF-8, no duplicate key, neither NaN nor infinity; typed access that names the place of a fault."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     value: dict[str, Any] = {}
     for key, item in pairs:
         if key in value:
-            raise ValueError(f"duplicate key {ascii(key)}")
+            raise ValueError(f"duplicate key {key!a}")
         value[key] = item
     return value
 
@@ -97,7 +97,7 @@ class Node:
         if not isinstance(self.value, dict):
             raise self.fail("not an object")
         for name in sorted(set(self.value) - set(names)):
-            raise self.fail(f"unknown field {ascii(name)}")
+            raise self.fail(f"unknown field {name!a}")
         for name in names:
             if name not in self.value:
                 raise self.fail(f"the field {name!r} is missing")
@@ -123,7 +123,7 @@ class Node:
         if not isinstance(self.value, str):
             raise self.fail("not a text")
         if choices and self.value not in choices:
-            raise self.fail(f"{ascii(self.value)} is none of {', '.join(choices)}")
+            raise self.fail(f"{self.value!a} is none of {', '.join(choices)}")
         if not self.value and not optional:
             raise self.fail("empty")
         try:
@@ -136,7 +136,7 @@ class Node:
         """Return a text that can be part of a path: without a slash, not beginning with a dot."""
         text = self.text()
         if "/" in text or text.startswith("."):
-            raise self.fail(f"{ascii(text)} cannot be a name: it has a slash or begins with a dot")
+            raise self.fail(f"{text!a} cannot be a name: it has a slash or begins with a dot")
         return text
 
     def integer(self, minimum: int, maximum: int = 10**15) -> int:

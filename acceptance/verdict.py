@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import TypeVar
 
 from acceptance import checks, digest, identity, observations, plan, protocol, rollup, rows, strictjson, throughput
 from acceptance.formats import TABLES
 from acceptance.gates import Gate
 
 EXIT_UNREADABLE = 5
+
+_T = TypeVar("_T")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,17 +41,8 @@ def evaluate(
         foreign: Other names found in the evidence folder.
     """
     faults: list[str] = []
-    rules = names = None
-    try:
-        rules = protocol.parse(protocol_json)
-    except strictjson.DocumentError as error:
-        faults.append(str(error))
-    try:
-        if identity.FILE not in evidence:
-            raise strictjson.DocumentError(f"{identity.FILE}:1", "the file is absent")
-        names = identity.parse(evidence[identity.FILE])
-    except strictjson.DocumentError as error:
-        faults.append(str(error))
+    rules = _read(protocol.parse, protocol_json, faults)
+    names = _read(identity.parse, evidence.get(identity.FILE, b""), faults)
     tables = {name: data for name, data in evidence.items() if name in TABLES}
     parsed, found = rows.parse(tables, foreign)
     faults += [str(fault) for fault in found]
@@ -63,6 +57,15 @@ def evaluate(
         "evidence_sha256": digest.evidence_sha256(evidence[identity.FILE], parsed.raw),
     }
     return _judge(rules, names, parsed, digests)
+
+
+def _read(parse: Callable[[bytes], _T], data: bytes, faults: list[str]) -> _T | None:
+    """Parse a document; an absent one is an empty one, which is none."""
+    try:
+        return parse(data)
+    except strictjson.DocumentError as error:
+        faults.append(str(error))
+        return None
 
 
 def _judge(
