@@ -229,7 +229,7 @@ class HomePaths:
 
     @property
     def transport(self) -> Path:
-        """submitit's own folder; never evidence."""
+        """Folder of what submitit keeps; never evidence."""
         return self.root / "transport"
 
     def submission(self, key: str) -> TransportPaths:
