@@ -16,6 +16,7 @@ from campaign import documents
 from campaign.config.locate import KeyPath, Places, locate
 from campaign.config.values import (
     Adapter,
+    Entries,
     FilePath,
     Fraction,
     InsidePaths,
@@ -225,7 +226,10 @@ class Matrix(Table):
 
 
 class Category(Table):
-    """A mode with a small-batch filter: what the category gate takes its median over."""
+    """A mode with a small-batch filter: what a category gate takes its median over.
+
+    With neither, only single workloads join it.
+    """
 
     name: Name = Field(description="name of the category")
     mode: str | None = Field(default=None, description="label on the axis `mode`; absent: every mode")
@@ -238,7 +242,7 @@ class Workload(Table):
     """One workload beside the matrix."""
 
     name: Name = Field(description="name of the workload")
-    config: JsonTable = Field(min_length=1, description="what the adapter is called with")
+    config: Entries = Field(description="what the adapter is called with")
     production: bool = Field(default=False, description="whether it is a required production case")
     category: str = Field(default="", description="category that it joins, if any")
 
@@ -247,7 +251,7 @@ class Recipe(Table):
     """One training recipe of the convergence family."""
 
     name: Name = Field(description="name of the recipe")
-    config: JsonTable = Field(min_length=1, description="what the adapter is called with")
+    config: Entries = Field(description="what the adapter is called with")
     targets: int = Field(ge=1, description="targets (non-padding tokens predicted) of one training")
 
 
@@ -293,21 +297,21 @@ class CampaignFile(Table):
     )
     baseline: Side = Field(description="the side in use")
     candidate: Side | None = Field(default=None, description="the side that may replace it; read at its own freeze")
-    data: dict[Name, Data] = Field(default={}, description="data sets")
-    harness: Harness = Field(default=Harness(), description="the harness")
-    execution: Execution = Field(default=Execution(), description="what a side may use")
-    throughput: Throughput = Field(default=Throughput(), description="rules of the throughput family")
-    numerical: Numerical | None = Field(default=None, description="declares the numerical family")
-    convergence: Convergence | None = Field(default=None, description="declares the convergence family")
-    limits: Limits = Field(default=Limits(), description="limits")
-    retries: Retries = Field(default=Retries(), description="retry rule")
-    matrix: Matrix = Field(default=Matrix(), description="the matrix of workloads")
-    category: Annotated[tuple[Category, ...], Strict(strict=False)] = Field(default=(), description="categories")
-    workload: Annotated[tuple[Workload, ...], Strict(strict=False)] = Field(default=(), description="single workloads")
-    recipe: Annotated[tuple[Recipe, ...], Strict(strict=False)] = Field(default=(), description="training recipes")
-    submission: Submission = Field(default=Submission(), description="how slots become allocations")
-    slurm: Slurm = Field(default=Slurm(), description="Slurm resources of one allocation")
-    local: Local = Field(default=Local(), description="the local executor")
+    data: dict[Name, Data] = {}
+    harness: Harness = Harness()
+    execution: Execution = Execution()
+    throughput: Throughput = Throughput()
+    numerical: Numerical | None = None
+    convergence: Convergence | None = None
+    limits: Limits = Limits()
+    retries: Retries = Retries()
+    matrix: Matrix = Matrix()
+    category: Annotated[tuple[Category, ...], Strict(strict=False)] = ()
+    workload: Annotated[tuple[Workload, ...], Strict(strict=False)] = ()
+    recipe: Annotated[tuple[Recipe, ...], Strict(strict=False)] = ()
+    submission: Submission = Submission()
+    slurm: Slurm = Slurm()
+    local: Local = Local()
 
 
 class Config(CampaignFile):

@@ -33,7 +33,7 @@ def keys_text() -> str:
         model = model_in(field.annotation)
         if model is None:
             continue
-        parts += [f"\n### {_heading(key, field)}\n", f"{_sentence(field.description)}\n", _table(model.model_fields)]
+        parts += [f"\n### {_heading(key, field)}\n", f"{_sentence(field, model)}\n", _table(model.model_fields)]
     return "\n".join(parts)
 
 
@@ -57,8 +57,11 @@ def _heading(key: str, field: FieldInfo) -> str:
     return f"`[{key}.NAME]`" if annotation.startswith("dict") else f"`[{key}]`"
 
 
-def _sentence(text: str | None) -> str:
-    return f"{text[0].upper()}{text[1:]}." if text else ""
+def _sentence(field: FieldInfo, model: type[BaseModel]) -> str:
+    """Return what a table is for: what its place in the file says, else its model."""
+    if field.description:
+        return f"{field.description[0].upper()}{field.description[1:]}."
+    return " ".join((model.__doc__ or "").split())
 
 
 def _table(fields: dict[str, FieldInfo]) -> str:

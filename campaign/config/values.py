@@ -132,6 +132,12 @@ def _adapter(value: Any) -> str:
     return value
 
 
+def _entries(value: Any) -> Any:
+    if value == {}:
+        raise ValueError("has no entries")
+    return json_value(value)
+
+
 def variable_name(value: Any) -> str:
     """Return the name of an environment variable that a side may have.
 
@@ -179,6 +185,9 @@ Adapter: TypeAlias = Annotated[
     str, BeforeValidator(_adapter), WithJsonSchema({"type": "string", "pattern": f"^{ADAPTER_PATTERN}$"})
 ]
 JsonTable: TypeAlias = Annotated[dict[str, Any], BeforeValidator(json_value)]
+Entries: TypeAlias = Annotated[
+    dict[str, Any], BeforeValidator(_entries), WithJsonSchema({"type": "object", "minProperties": 1})
+]
 Variable: TypeAlias = Annotated[
     str, BeforeValidator(variable_name), WithJsonSchema({"type": "string", "pattern": f"^{VARIABLE_PATTERN}$"})
 ]

@@ -1,0 +1,61 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from pydantic import BaseModel
+
+from campaign import documents
+from campaign.config import model
+from campaign.config.reference import keys_text, replace_keys, schema, schema_text
+
+DOCS = Path(__file__).parents[3] / "docs"
+Golden = Callable[[Path, bytes], None]
+
+
+def test_golden_schema_is_the_models(golden: Golden) -> None:
+    golden(DOCS / "campaign.schema.json", schema_text().encode())
+
+
+def test_golden_table_of_keys_is_the_models(golden: Golden) -> None:
+    page = DOCS / "config.md"
+    golden(page, replace_keys(page.read_text()).encode())
+
+
+def test_every_key_of_every_table_is_documented() -> None:
+    text = keys_text()
+    tables = [item for item in vars(model).values() if isinstance(item, type) and issubclass(item, BaseModel)]
+    keys = {key for table in tables if table.__module__ == model.__name__ for key in table.model_fields}
+    keys -= {"path", "raw"} | set(model.CampaignFile.model_fields)
+    assert len(keys) > 50
+    assert [key for key in sorted(keys) if f"| `{key}` |" not in text] == []
+
+
+def test_a_page_without_marks_is_not_written() -> None:
+    with pytest.raises(ValueError, match="lacks"):
+        replace_keys("# campaign.toml")
+
+
+def test_the_schema_refuses_unknown_keys_everywhere() -> None:
+    parts = [schema(), *schema()["$defs"].values()]
+    objects = [part for part in parts if part.get("type") == "object"]
+    assert len(objects) > 12
+    assert all(part["additionalProperties"] is False for part in objects)
+    assert not {"path", "raw"} & set(schema()["properties"])
+
+
+@pytest.mark.parametrize(
+    ("table", "document"),
+    [
+        (model.Throughput, documents.ThroughputRules),
+        (model.Limits, documents.Limits),
+        (model.Retries, documents.Retries),
+        (model.Execution, documents.Execution),
+    ],
+)
+def test_tables_of_rules_are_the_protocols_with_its_defaults(
+    table: type[BaseModel], document: type[documents.Document]
+) -> None:
+    assert list(table.model_fields) == list(document.model_fields)
+    assert document(**dict(table())) == document()
