@@ -421,6 +421,74 @@ class Identity(Document):
     candidate_sha256: str
 
 
+# --- provenance -------------------------------------------------------------------------------------------------------
+
+
+class FrozenSide(Side):
+    """A side with its id and the ledger's number of its freeze."""
+
+    id: str
+    frozen_seq: int
+
+
+class AttemptSummary(Document):
+    """One attempt that has an ending."""
+
+    slot: str
+    attempt: int
+    allocation: str
+    node: str
+    device: str
+    ending: Ending
+    reason: str
+    sealed: bool
+
+
+class LedgerState(Document):
+    """Where the ledger stood when the evidence was complete; the acts of reporting do not count."""
+
+    entries: int
+    head: str
+    """SHA-256 of the last of these lines."""
+    baseline_sealed_seq: int | None
+    """The first collection that held a receipt for every slot of the baseline phase."""
+
+
+class OtherCandidate(Document):
+    """Another candidate of the same campaign."""
+
+    id: str
+    frozen_seq: int
+    outcome: str | None
+    """What the last report said of it; None if there was none."""
+
+
+class Provenance(Document):
+    """provenance.json: what a report says beside the verdict. Acceptance never reads it."""
+
+    format: Literal["provenance/1"] = "provenance/1"
+    campaign: str
+    manifest_sha256: str
+    protocol_sha256: str
+    acceptance_sha256: str
+    harness_sha256: str
+    baseline: FrozenSide
+    candidate: FrozenSide
+    data: dict[str, DataIdentity]
+    departures: tuple[str, ...]
+    left_out: dict[Literal["baseline", "candidate"], tuple[str, ...]]
+    undeclared_families: tuple[str, ...]
+    attempts: tuple[AttemptSummary, ...]
+    missing_slots: tuple[str, ...]
+    """Slots of the protocol without an attempt that has an ending."""
+    nodes: tuple[str, ...]
+    devices: tuple[str, ...]
+    versions: dict[Literal["baseline", "candidate"], dict[str, str]]
+    """Versions that each side's processes named; several values of one name are joined by `` | ``."""
+    ledger: LedgerState
+    other_candidates: tuple[OtherCandidate, ...]
+
+
 # --- ledger -----------------------------------------------------------------------------------------------------------
 
 Act: TypeAlias = Literal[

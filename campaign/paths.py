@@ -64,6 +64,11 @@ class EvaluationPaths:
         """Folder of report.html and its downloads."""
         return self.root / "report"
 
+    @property
+    def page(self) -> Path:
+        """``report/report.html``."""
+        return self.report / "report.html"
+
 
 @dataclass(frozen=True, slots=True)
 class AllocationPaths:

@@ -1,0 +1,49 @@
+"""``campaign collect``."""
+
+from __future__ import annotations
+
+import time
+
+import click
+
+from campaign.cli.options import home_option, json_option
+from campaign.cli.output import Output
+from campaign.collect import Collection, collect, require_intact
+from campaign.ledger import Ledger
+from campaign.paths import HomePaths
+
+
+def describe(collection: Collection) -> str:
+    """Return a collection in one line."""
+    unsealed = collection.attempts - collection.sealed
+    parts = [
+        f"{collection.attempts} attempts ({collection.sealed} sealed, {unsealed} ended without a receipt)",
+        f"{collection.rows} rows",
+        f"{collection.running} attempts without an ending yet",
+    ]
+    return ", ".join(parts)
+
+
+@click.command
+@click.option("--rebuild", is_flag=True, help="Build the cache again from the attempts' files.")
+@home_option
+@json_option
+def command(*, rebuild: bool, home: HomePaths, output: Output) -> None:
+    """Check what the attempts left and store it in campaign.sqlite.
+
+    Every sealed file is hashed again each time. A file that was changed, added or removed after it was sealed, or that
+    does not parse, is named with its place and ends the command with 5; the other attempts are stored all the same.
+    """
+    with Ledger.open(home, time.time) as ledger:
+        collection = collect(home, ledger, rebuild=rebuild)
+    if collection.findings:
+        output.note(describe(collection))
+    require_intact(collection)
+    value = {
+        "attempts": collection.attempts,
+        "sealed": collection.sealed,
+        "running": collection.running,
+        "rows": collection.rows,
+        "rows_sha256": collection.rows_sha256,
+    }
+    output.result(describe(collection), value)

@@ -1,0 +1,57 @@
+"""``campaign report``."""
+
+from __future__ import annotations
+
+import os
+import time
+
+import click
+
+from campaign.cli.collect import describe
+from campaign.cli.options import home_option, json_option
+from campaign.cli.output import Output, table
+from campaign.errors import ExitCode
+from campaign.ledger import Ledger
+from campaign.paths import HomePaths
+from campaign.report import Report, gate_rows, report, verdict_sentence
+
+HEADER = ("gate", "value", "threshold", "margin", "outcome", "finding")
+
+
+def _text(made: Report, home: HomePaths) -> str:
+    printed = made.evaluation.printed
+    gates = table(HEADER, gate_rows(printed))
+    return "\n".join([gates, "", verdict_sentence(printed, home.protocol.read_bytes()), str(made.page)])
+
+
+def _value(made: Report, exit_code: int) -> dict[str, object]:
+    verdict = made.evaluation.verdict
+    return {
+        "candidate": made.candidate,
+        "outcome": verdict.outcome,
+        "exit_code": exit_code,
+        "verdict": str(made.verdict),
+        "verdict_sha256": made.evaluation.sha256,
+        "report": str(made.page),
+        "families": {name: family.model_dump(mode="json") for name, family in verdict.families.items()},
+        "gates": [gate.model_dump(mode="json") for gate in verdict.gates],
+    }
+
+
+@click.command
+@click.option("--candidate", metavar="ID", help="Which candidate; default: the one that was frozen last.")
+@click.option("--exit-zero", is_flag=True, help="Exit with 0 whatever the verdict; 5 and 6 are never hidden.")
+@home_option
+@json_option
+def command(*, candidate: str | None, exit_zero: bool, home: HomePaths, output: Output) -> int:
+    """Collect, let the frozen acceptance judge, render the report and print the gate table.
+
+    Exits with 0 if every gate passes, 3 if at least one is shown to be missed, 4 if only evidence is wanting, and 5,
+    without a verdict, if evidence does not parse or is not what was sealed.
+    """
+    with Ledger.open(home, time.time) as ledger:
+        made = report(home, ledger, candidate=candidate, environment=os.environ)
+    output.note(describe(made.collection))
+    exit_code = made.evaluation.verdict.exit_code
+    output.result(_text(made, home), _value(made, exit_code))
+    return int(ExitCode.DONE if exit_zero else exit_code)

@@ -1,0 +1,378 @@
+"""Collecting: from what the attempts left to checked rows in the cache, and one act in the ledger.
+
+Every sealed attempt is read and checked again each time, so that a byte which changes after it was sealed, or a cache
+that was edited, is found by the next collection. Attempts that cannot be taken never keep the others out.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from sqlalchemy.orm import Session
+
+from acceptance import formats
+from campaign import database, documents, files
+from campaign.database import AttemptRecord, Stored
+from campaign.errors import EvidenceError
+from campaign.frozen import Frozen, read_frozen
+from campaign.ledger import Ledger
+from campaign.paths import AttemptPaths, HomePaths
+from campaign.sealed import Expected, Finding, SealedAttempt, TamperedError, is_leftover, read_attempt, read_regular
+from campaign.submission import acts
+
+Key = tuple[str, int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Collection:
+    """What a collection found. A failed attempt is evidence like any other; a running one is not yet."""
+
+    attempts: int
+    """Attempts that have an ending."""
+    sealed: int
+    """Those of them with a receipt."""
+    running: int
+    """Attempts that were intended and have no ending yet."""
+    rows: int
+    """Rows that attempts measured."""
+    rows_sha256: str
+    """Over every collected line."""
+    receipts: Mapping[str, str]
+    """``slot/attempt`` to the SHA-256 of its receipt."""
+    findings: tuple[Finding, ...]
+    """Why attempts could not be taken."""
+    records: tuple[AttemptRecord, ...]
+    """What was read, by slot and attempt."""
+    receipts_read: Mapping[Key, documents.Receipt]
+    """The receipts among it."""
+
+    def act(self, known: Mapping[str, str]) -> dict[str, Any]:
+        """Return the data of the ledger's act.
+
+        Args:
+            known: Receipts that earlier acts name; only new ones are named again.
+        """
+        return {
+            "attempts": self.attempts,
+            "sealed": self.sealed,
+            "running": self.running,
+            "rows": self.rows,
+            "rows_sha256": self.rows_sha256,
+            "findings": len(self.findings),
+            "receipts": {name: digest for name, digest in self.receipts.items() if known.get(name) != digest},
+        }
+
+
+@dataclass(slots=True, kw_only=True)
+class _Found:
+    """What the files say, attempt by attempt."""
+
+    records: list[AttemptRecord] = field(default_factory=list)
+    receipts: dict[Key, documents.Receipt] = field(default_factory=dict)
+    findings: list[Finding] = field(default_factory=list)
+    running: int = 0
+    refused: set[Key] = field(default_factory=set)
+    """Attempts with a finding of their own."""
+
+
+def receipt_name(key: Key) -> str:
+    """Return the name under which the ledger lists an attempt's receipt."""
+    return f"{key[0]}/{key[1]}"
+
+
+def known_receipts(entries: Iterable[documents.Entry]) -> dict[str, str]:
+    """Return the receipts that earlier collections recorded: ``slot/attempt`` to SHA-256."""
+    found: dict[str, str] = {}
+    for entry in entries:
+        if entry.act == "collected":
+            for name, digest in entry.data.get("receipts", {}).items():
+                found.setdefault(name, digest)
+    return found
+
+
+# --- one attempt ------------------------------------------------------------------------------------------------------
+
+
+def _plan_sha256(history: acts.History, allocation: str) -> str:
+    known = history.allocations[allocation]
+    return history.submissions[known.submission].intent.allocations[known.index].plan_sha256
+
+
+def _planned(
+    paths: HomePaths, frozen: Frozen, history: acts.History, attempt: acts.Attempt
+) -> documents.PlannedAttempt:
+    """Return what was asked for, after checking that the ledger, the allocation and the protocol agree on it."""
+    key = (attempt.slot, attempt.attempt)
+    where = paths.allocation(attempt.allocation).plan
+    data = read_regular(where)
+    intended = _plan_sha256(history, attempt.allocation)
+    if files.sha256_bytes(data) != intended:
+        what = f"its SHA-256 is {files.sha256_bytes(data)}, the ledger's intent says {intended}"
+        raise EvidenceError("changed after it was intended", where=str(where), why=what)
+    plan = documents.AllocationPlan.parse(data, where=str(where))
+    slot = frozen.slots().get(key[0])
+    if slot is None:
+        raise EvidenceError(f"{key[0]} is not a slot of the protocol", where=str(where))
+    for planned in plan.attempts:
+        if (planned.slot, planned.attempt) == key:
+            wanted = (slot.kind, slot.workload, slot.repeat, slot.pair, slot.order)
+            if (planned.kind, planned.workload, planned.repeat, planned.pair, planned.order) != wanted:
+                raise EvidenceError(f"{key[0]} is planned otherwise than in the protocol", where=str(where))
+            return planned
+    raise EvidenceError(f"does not plan {receipt_name(key)}", where=str(where))
+
+
+def _paths_of(receipt: documents.Receipt) -> dict[str, str]:
+    engaged = {"baseline_path" if side.side == "baseline" else "candidate_path": side.path for side in receipt.sides}
+    return {"baseline_path": "", "candidate_path": "", **engaged}
+
+
+def _attempt_row(fields: Mapping[str, object], where: str) -> formats.Row:
+    """Return the line of attempts.csv for some values, through the same reader as every other line."""
+    table = formats.ATTEMPTS
+    text = "\n".join([",".join(table.header), ",".join(str(fields[name]) for name in table.header), ""])
+    rows, faults = formats.parse_table(table, text.encode("utf-8"), where)
+    if faults or len(rows) != 1:
+        raise EvidenceError(
+            f"cannot be a line of {table.file}: {'; '.join(fault.what for fault in faults)}", where=where
+        )
+    return rows[0]
+
+
+def _sealed_record(sealed: SealedAttempt, where: str) -> AttemptRecord:
+    receipt = sealed.receipt
+    fields = {
+        "slot": receipt.slot,
+        "attempt": receipt.attempt,
+        "allocation": receipt.allocation,
+        "node": sealed.start.host.node,
+        "device": sealed.start.device,
+        **_paths_of(receipt),
+        "ending": receipt.ending.value,
+        "sealed": "true",
+    }
+    return AttemptRecord(
+        row=_attempt_row(fields, where),
+        receipt_sha256=sealed.receipt_sha256,
+        start_sha256=sealed.start_sha256,
+        kind=receipt.kind,
+        reason=receipt.reason,
+        files=tuple(database.StoredFile(name=f.name, bytes=f.bytes, sha256=f.sha256) for f in receipt.files),
+        tables=sealed.tables,
+    )
+
+
+def _unsealed_record(folder: AttemptPaths, ended: acts.EndedAttempt) -> AttemptRecord:
+    """Return the record of an attempt whose ending only the scheduler knows; nothing that it measured is read."""
+    start = (
+        documents.Start.parse(read_regular(folder.start), where=str(folder.start)) if folder.start.exists() else None
+    )
+    fields = {
+        "slot": ended.slot,
+        "attempt": ended.attempt,
+        "allocation": ended.allocation,
+        "node": start.host.node if start else "",
+        "device": start.device if start else "",
+        "baseline_path": "",
+        "candidate_path": "",
+        "ending": ended.ending.value,
+        "sealed": "false",
+    }
+    return AttemptRecord(row=_attempt_row(fields, str(folder.root)), reason=ended.reason, tables={})
+
+
+def _read_one(paths: HomePaths, frozen: Frozen, history: acts.History, attempt: acts.Attempt, found: _Found) -> None:
+    key = (attempt.slot, attempt.attempt)
+    folder = paths.attempt(*key)
+    if not folder.receipt.exists() and not folder.receipt.is_symlink():
+        if attempt.ended is None:
+            found.running += 1
+        else:
+            found.records.append(_unsealed_record(folder, attempt.ended))
+        return
+    owner = attempt.slot.partition("/")[0]
+    expected = Expected(
+        planned=_planned(paths, frozen, history, attempt),
+        allocation=attempt.allocation,
+        manifest_sha256=frozen.manifest_sha256,
+        protocol_sha256=frozen.protocol_sha256,
+        harness_sha256=frozen.manifest.harness_sha256,
+        snapshots=frozen.snapshots(owner),
+    )
+    sealed, findings = read_attempt(folder, expected)
+    found.findings.extend(findings)
+    if sealed is None:
+        found.refused.add(key)
+    else:
+        found.records.append(_sealed_record(sealed, str(folder.receipt)))
+        found.receipts[key] = sealed.receipt
+
+
+# --- the whole home ---------------------------------------------------------------------------------------------------
+
+
+def _intended(history: acts.History) -> Iterator[acts.Attempt]:
+    for slot in sorted(history.slots):
+        yield from history.attempts(slot)
+
+
+def _strangers(paths: HomePaths, history: acts.History) -> Iterator[Finding]:
+    """Yield a finding for everything below attempts/ that no intent of the ledger accounts for."""
+    known = {paths.attempt(attempt.slot, attempt.attempt).root for attempt in _intended(history)}
+    above = {parent for folder in known for parent in folder.parents}
+    pending = [paths.attempts] if paths.attempts.is_dir() else []
+    while pending:
+        for entry in sorted(os.scandir(pending.pop()), key=lambda item: item.name):
+            path = paths.root / os.path.relpath(entry.path, paths.root)
+            if path in known:
+                continue
+            if path in above and entry.is_dir(follow_symlinks=False):
+                pending.append(path)
+            elif not is_leftover(entry.name):
+                yield Finding(where=str(path), what="no intent of the ledger names it")
+
+
+def read_home(paths: HomePaths, frozen: Frozen, history: acts.History, known: Mapping[str, str]) -> _Found:
+    """Read and check everything that the attempts left; touches nothing."""
+    found = _Found()
+    for attempt in _intended(history):
+        try:
+            _read_one(paths, frozen, history, attempt, found)
+        except EvidenceError as error:
+            found.refused.add((attempt.slot, attempt.attempt))
+            found.findings.append(Finding(where=error.where, what="; ".join(filter(None, [error.what, error.why]))))
+    found.findings.extend(_vanished(paths, found, known))
+    found.findings.extend(_strangers(paths, history))
+    return found
+
+
+def _vanished(paths: HomePaths, found: _Found, known: Mapping[str, str]) -> Iterator[Finding]:
+    """Yield a finding for every receipt of the ledger that is gone or another one now."""
+    receipts = {receipt_name(record.key): record.receipt_sha256 for record in found.records}
+    refused = {receipt_name(key) for key in found.refused}
+    for name, digest in known.items():
+        slot, _, number = name.rpartition("/")
+        if receipts.get(name, "") != digest and name not in refused:
+            now = receipts.get(name) or "there is none"
+            where = str(paths.attempt(slot, int(number)).receipt)
+            yield Finding(where=where, what=f"collected before with SHA-256 {digest}, now {now}")
+
+
+def _lines(record: AttemptRecord) -> dict[str, tuple[tuple[int, str], ...]]:
+    return {name: tuple((row.line, row.raw) for row in rows) for name, rows in record.tables.items() if rows}
+
+
+def _conflict(paths: HomePaths, stored: Stored, record: AttemptRecord) -> Finding | None:
+    """Return why a stored attempt cannot be the one that was read; None if it is the same or may follow it."""
+    where = str(paths.attempt(*record.key).receipt)
+    if stored.receipt_sha256 and stored.receipt_sha256 != record.receipt_sha256:
+        now = record.receipt_sha256 or "no receipt"
+        return Finding(where=where, what=f"collected before with SHA-256 {stored.receipt_sha256}, now {now}")
+    if not record.receipt_sha256 and stored.ending != record.ending:
+        return Finding(where=where, what=f"ended {stored.ending} before, now {record.ending}")
+    if stored.receipt_sha256 and (stored.raw, stored.lines) != (record.row.raw, _lines(record)):
+        what = "the cache holds other lines than the sealed files: campaign collect --rebuild"
+        return Finding(where=str(paths.database), what=f"{receipt_name(record.key)}: {what}")
+    return None
+
+
+def _store(paths: HomePaths, session: Session, found: _Found) -> None:
+    """Bring the cache up to what was read."""
+    stored = database.stored_attempts(session)
+    for key in sorted(set(stored) - {record.key for record in found.records} - found.refused):
+        what = f"the cache holds {receipt_name(key)}, which left no ending: campaign collect --rebuild"
+        found.findings.append(Finding(where=str(paths.database), what=what))
+    for record in found.records:
+        before = stored.get(record.key)
+        conflict = _conflict(paths, before, record) if before else None
+        if conflict is not None:
+            found.findings.append(conflict)
+        elif before is None:
+            database.insert_attempt(session, record)
+        elif (before.raw, before.receipt_sha256) != (record.row.raw, record.receipt_sha256):
+            database.delete_attempt(session, record.key)  # it was without a receipt, and now it has one
+            database.insert_attempt(session, record)
+
+
+def _summarise(session: Session, found: _Found) -> Collection:
+    stored = database.stored_attempts(session)
+    digest = hashlib.sha256(b"campaign-rows/1\n")
+    rows = 0
+    for key in sorted(stored):
+        lines = [("attempts.csv", stored[key].raw)]
+        lines += [(name, raw) for name, own in sorted(stored[key].lines.items()) for _, raw in own]
+        rows += len(lines) - 1
+        for part in (text for line in lines for text in line):
+            data = part.encode("utf-8")
+            digest.update(b"%d:%s," % (len(data), data))
+    receipts = {receipt_name(key): own.receipt_sha256 for key, own in sorted(stored.items()) if own.receipt_sha256}
+    return Collection(
+        attempts=len(stored),
+        sealed=len(receipts),
+        running=found.running,
+        rows=rows,
+        rows_sha256=digest.hexdigest(),
+        receipts=receipts,
+        findings=tuple(found.findings),
+        records=tuple(found.records),
+        receipts_read=found.receipts,
+    )
+
+
+def _last_act(entries: Iterable[documents.Entry]) -> dict[str, Any]:
+    acts_of_collection = [entry.data for entry in entries if entry.act == "collected"]
+    return acts_of_collection[-1] if acts_of_collection else {}
+
+
+def _record_act(ledger: Ledger, collection: Collection, known: Mapping[str, str]) -> None:
+    """Append the act, unless it would say what the last one said."""
+    act = collection.act(known)
+    if act["receipts"] or {**_last_act(ledger.entries), "receipts": {}} != act:
+        ledger.append("collected", act)
+
+
+def collect(paths: HomePaths, ledger: Ledger, *, rebuild: bool = False) -> Collection:
+    """Collect everything that has an ending into the cache and record it in the ledger.
+
+    Args:
+        paths: The home.
+        ledger: Its ledger, open for writing: its lock makes this the only writer.
+        rebuild: Build a new cache from the files and put it in the old one's place.
+
+    Returns:
+        What was found, findings included: see `require_intact`.
+
+    Raises:
+        EvidenceError: The frozen documents or the ledger are not what they were.
+        StateError: The cache cannot be used as it is.
+    """
+    frozen = read_frozen(paths)
+    known = known_receipts(ledger.entries)
+    found = read_home(paths, frozen, acts.fold(ledger.entries), known)
+    target = paths.rebuilt_database if rebuild else paths.database
+    if rebuild:
+        target.unlink(missing_ok=True)
+    digests = {"manifest_sha256": frozen.manifest_sha256, "protocol_sha256": frozen.protocol_sha256}
+    with database.open_database(target, **digests) as session:
+        _store(paths, session, found)
+        collection = _summarise(session, found)
+    if rebuild:
+        target.replace(paths.database)
+        files.sync_folder(paths.root)
+    _record_act(ledger, collection, known)
+    return collection
+
+
+def require_intact(collection: Collection) -> None:
+    """Refuse to go on from a collection with findings.
+
+    Raises:
+        TamperedError: There are some; carries them all.
+    """
+    if collection.findings:
+        hint = "campaign show SLOT; a home on a network file system may show new files late: collect again"
+        raise TamperedError(collection.findings, hint=hint)

@@ -1,0 +1,372 @@
+"""campaign.sqlite: a cache of the attempts, in one file that one process writes. It can be rebuilt from the files.
+
+The evidence tables are generated from acceptance.formats, so that their columns have one definition. Every row keeps
+its own line of text beside the typed columns: what is copied out is the text, what is asked for is the columns.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy import (
+    REAL,
+    TEXT,
+    CheckConstraint,
+    Column,
+    Engine,
+    ForeignKeyConstraint,
+    Index,
+    Integer,
+    MetaData,
+    PrimaryKeyConstraint,
+    Table,
+    create_engine,
+    delete,
+    event,
+    insert,
+    select,
+)
+from sqlalchemy.exc import DatabaseError
+from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column
+
+from acceptance import formats
+from campaign.errors import StateError
+
+APPLICATION_ID = 0x43414D50
+"""``CAMP``: what `file` and sqlite3 show as the owner of the format."""
+SCHEMA_VERSION = 1
+LARGEST_DOUBLE = "1.7976931348623157e308"
+
+_STRICT = {"sqlite_strict": True}
+_TYPES: Mapping[formats.Kind, type[Any]] = {
+    formats.Kind.TEXT: TEXT,
+    formats.Kind.COUNT: Integer,
+    formats.Kind.DECIMAL: REAL,
+    formats.Kind.FLAG: Integer,
+}
+
+
+class Base(DeclarativeBase):
+    """Base of the typed models; its metadata also holds the generated evidence tables."""
+
+    metadata = MetaData()
+
+
+class Origin(Base):
+    """The one row that says which home this cache belongs to."""
+
+    __tablename__ = "origin"
+    __table_args__ = (CheckConstraint("id = 1", name="one_row"), _STRICT)
+
+    id: Mapped[int] = mapped_column(Integer, primary_key=True)
+    manifest_sha256: Mapped[str] = mapped_column(TEXT)
+    protocol_sha256: Mapped[str] = mapped_column(TEXT)
+
+
+class Sealed(Base):
+    """The receipt of an attempt that has one."""
+
+    __tablename__ = "receipts"
+    __table_args__ = (
+        ForeignKeyConstraint(["slot", "attempt"], ["attempts.slot", "attempts.attempt"], ondelete="CASCADE"),
+        CheckConstraint("length(receipt_sha256) = 64", name="receipt_digest"),
+        CheckConstraint("length(start_sha256) = 64", name="start_digest"),
+        _STRICT,
+    )
+
+    slot: Mapped[str] = mapped_column(TEXT, primary_key=True)
+    attempt: Mapped[int] = mapped_column(Integer, primary_key=True)
+    receipt_sha256: Mapped[str] = mapped_column(TEXT, unique=True)
+    """Unique: a receipt names its slot and attempt, so that two equal ones are a copy."""
+    start_sha256: Mapped[str] = mapped_column(TEXT)
+    kind: Mapped[str] = mapped_column(TEXT)
+    reason: Mapped[str] = mapped_column(TEXT)
+
+
+class SealedFile(Base):
+    """One file that a receipt seals."""
+
+    __tablename__ = "files"
+    __table_args__ = (
+        ForeignKeyConstraint(["slot", "attempt"], ["attempts.slot", "attempts.attempt"], ondelete="CASCADE"),
+        CheckConstraint("bytes >= 0", name="size"),
+        CheckConstraint("length(sha256) = 64", name="digest"),
+        _STRICT,
+    )
+
+    slot: Mapped[str] = mapped_column(TEXT, primary_key=True)
+    attempt: Mapped[int] = mapped_column(Integer, primary_key=True)
+    name: Mapped[str] = mapped_column(TEXT, primary_key=True)
+    bytes: Mapped[int] = mapped_column(Integer)
+    sha256: Mapped[str] = mapped_column(TEXT)
+
+
+# --- tables generated from acceptance.formats -------------------------------------------------------------------------
+
+
+def _quoted(text: str) -> str:
+    return "'" + text.replace("'", "''") + "'"
+
+
+def _check(column: formats.Column) -> str:
+    """Return the SQL condition that a value of this column meets."""
+    name = f'"{column.name}"'
+    if column.kind is formats.Kind.COUNT:
+        return f"{name} >= {column.minimum}"
+    if column.kind is formats.Kind.FLAG:
+        return f"{name} IN (0, 1)"
+    if column.kind is formats.Kind.DECIMAL:
+        return f"{name} BETWEEN -{LARGEST_DOUBLE} AND {LARGEST_DOUBLE}"
+    if column.choices:
+        return f"{name} IN ({', '.join(_quoted(choice) for choice in column.choices)})"
+    return "1" if column.optional else f"length({name}) > 0"
+
+
+def _columns(table: formats.Table) -> list[Column[Any]]:
+    return [Column(column.name, _TYPES[column.kind], nullable=False) for column in table.columns]
+
+
+def _checks(table: formats.Table) -> list[CheckConstraint]:
+    return [CheckConstraint(_check(column), name=f"syntax_{column.name}") for column in table.columns]
+
+
+def _attempts_table() -> Table:
+    return Table(
+        "attempts",
+        Base.metadata,
+        *_columns(formats.ATTEMPTS),
+        Column("raw", TEXT, nullable=False),
+        PrimaryKeyConstraint(*formats.ATTEMPTS.key),
+        *_checks(formats.ATTEMPTS),
+        sqlite_strict=True,
+    )
+
+
+def _rows_table(table: formats.Table) -> Table:
+    # The key of the format is an index, not a constraint: a sealed file that holds a row twice is evidence of
+    # something, and acceptance is the one to name it. What is unique is the place where a row stands.
+    name = table.file.removesuffix(".csv")
+    return Table(
+        name,
+        Base.metadata,
+        Column("source_slot", TEXT, nullable=False),
+        Column("source_attempt", Integer, nullable=False),
+        Column("line", Integer, nullable=False),
+        *_columns(table),
+        Column("raw", TEXT, nullable=False),
+        PrimaryKeyConstraint("source_slot", "source_attempt", "line"),
+        ForeignKeyConstraint(
+            ["source_slot", "source_attempt"], ["attempts.slot", "attempts.attempt"], ondelete="CASCADE"
+        ),
+        CheckConstraint("line >= 2", name="place"),
+        *_checks(table),
+        Index(f"{name}_key", *table.key),
+        sqlite_strict=True,
+    )
+
+
+ATTEMPTS = _attempts_table()
+ROWS: dict[str, Table] = {
+    file: _rows_table(table) for file, table in formats.TABLES.items() if table is not formats.ATTEMPTS
+}
+"""The tables of what attempts measured, by file name."""
+
+
+# --- opening ----------------------------------------------------------------------------------------------------------
+
+
+def _prepare_connection(connection: Any, _record: object) -> None:
+    connection.isolation_level = None  # transactions are begun by us, not guessed by the driver
+    for pragma in ("foreign_keys = ON", "journal_mode = DELETE", "synchronous = FULL", "trusted_schema = OFF"):
+        connection.execute(f"PRAGMA {pragma}")
+
+
+def _begin(connection: Any) -> None:
+    connection.exec_driver_sql("BEGIN IMMEDIATE")
+
+
+def _engine(path: Path) -> Engine:
+    engine = create_engine(f"sqlite:///{path}")
+    event.listen(engine, "connect", _prepare_connection)
+    event.listen(engine, "begin", _begin)
+    return engine
+
+
+def _create(engine: Engine, origin: Origin) -> None:
+    with Session(engine) as session, session.begin():
+        Base.metadata.create_all(session.connection())
+        session.connection().exec_driver_sql(f"PRAGMA application_id = {APPLICATION_ID}")
+        session.connection().exec_driver_sql(f"PRAGMA user_version = {SCHEMA_VERSION}")
+        session.add(origin)
+
+
+def _check_owner(engine: Engine, origin: Origin, path: Path) -> None:
+    rebuild = "campaign collect --rebuild"
+    with Session(engine) as session, session.begin():
+        marks = [session.connection().exec_driver_sql(f"PRAGMA {name}").scalar() for name in _MARKS]
+        if marks != [APPLICATION_ID, SCHEMA_VERSION]:
+            raise StateError("not a cache of this release", where=str(path), why=f"marks {marks}", hint=rebuild)
+        stored = session.get(Origin, 1)
+        wanted = (origin.manifest_sha256, origin.protocol_sha256)
+        if stored is None or (stored.manifest_sha256, stored.protocol_sha256) != wanted:
+            raise StateError("the cache belongs to another home", where=str(path), hint=rebuild)
+
+
+_MARKS = ("application_id", "user_version")
+
+
+@contextmanager
+def open_database(path: Path, *, manifest_sha256: str, protocol_sha256: str) -> Iterator[Session]:
+    """Open the cache, creating it if it is not there, in one transaction that is committed at the end.
+
+    Args:
+        path: The file.
+        manifest_sha256: Digest of the home's manifest.json.
+        protocol_sha256: Digest of the home's protocol.json.
+
+    Yields:
+        A session; an exception undoes everything done in it.
+
+    Raises:
+        StateError: The file is not a cache of this home and release.
+    """
+    origin = Origin(id=1, manifest_sha256=manifest_sha256, protocol_sha256=protocol_sha256)
+    is_new = not path.exists()
+    engine = _engine(path)
+    try:
+        if is_new:
+            _create(engine, origin)
+        else:
+            _check_owner(engine, origin, path)
+        with Session(engine) as session, session.begin():
+            yield session
+    except DatabaseError as error:
+        reason = str(error.orig)
+        raise StateError(
+            "the cache cannot be used", where=str(path), why=reason, hint="campaign collect --rebuild"
+        ) from error
+    finally:
+        engine.dispose()
+
+
+# --- attempts ---------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredFile:
+    """A sealed file to store."""
+
+    name: str
+    bytes: int
+    sha256: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AttemptRecord:
+    """Everything that is stored of one attempt."""
+
+    row: formats.Row
+    """Its line of attempts.csv; the line number means nothing."""
+    receipt_sha256: str = ""
+    """Empty, as all that follows, when there is no receipt."""
+    start_sha256: str = ""
+    kind: str = ""
+    reason: str = ""
+    files: tuple[StoredFile, ...] = ()
+    tables: Mapping[str, tuple[formats.Row, ...]]
+    """Rows by file name."""
+
+    @property
+    def key(self) -> tuple[str, int]:
+        """Slot and attempt."""
+        return str(self.row.values["slot"]), int(str(self.row.values["attempt"]))
+
+    @property
+    def ending(self) -> str:
+        """How it ended."""
+        return str(self.row.values["ending"])
+
+
+def _values(row: formats.Row, table: formats.Table) -> dict[str, Any]:
+    """Return a row's values as SQLite takes them: exact decimals become doubles, their text stays in ``raw``."""
+    numbers = {column.name for column in table.columns if column.kind is formats.Kind.DECIMAL}
+    found = {name: float(value) if name in numbers else value for name, value in row.values.items()}
+    return {**found, "raw": row.raw}
+
+
+def insert_attempt(session: Session, record: AttemptRecord) -> None:
+    """Store one attempt that is not stored yet."""
+    slot, attempt = record.key
+    session.execute(insert(ATTEMPTS).values(_values(record.row, formats.ATTEMPTS)))
+    if record.receipt_sha256:
+        session.add(
+            Sealed(
+                slot=slot,
+                attempt=attempt,
+                receipt_sha256=record.receipt_sha256,
+                start_sha256=record.start_sha256,
+                kind=record.kind,
+                reason=record.reason,
+            )
+        )
+    for file in record.files:
+        session.add(SealedFile(slot=slot, attempt=attempt, name=file.name, bytes=file.bytes, sha256=file.sha256))
+    for name, rows in record.tables.items():
+        place = {"source_slot": slot, "source_attempt": attempt}
+        values = [{**place, "line": row.line, **_values(row, formats.TABLES[name])} for row in rows]
+        if values:
+            session.execute(insert(ROWS[name]), values)
+    session.flush()
+
+
+def delete_attempt(session: Session, key: tuple[str, int]) -> None:
+    """Forget one attempt and all that hangs on it."""
+    slot, attempt = key
+    session.execute(delete(ATTEMPTS).where(ATTEMPTS.c.slot == slot, ATTEMPTS.c.attempt == attempt))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stored:
+    """What the cache holds of one attempt, as text."""
+
+    raw: str
+    ending: str
+    receipt_sha256: str
+    lines: Mapping[str, tuple[tuple[int, str], ...]]
+    """File name to (line number, text), in file order; files without rows are left out."""
+
+
+def stored_attempts(session: Session) -> dict[tuple[str, int], Stored]:
+    """Return what the cache holds, by slot and attempt."""
+    receipts = {(row.slot, row.attempt): row.receipt_sha256 for row in session.scalars(select(Sealed))}
+    lines: dict[tuple[str, int], dict[str, list[tuple[int, str]]]] = {}
+    for name, table in ROWS.items():
+        columns = (table.c.source_slot, table.c.source_attempt, table.c.line, table.c.raw)
+        for slot, attempt, line, raw in session.execute(select(*columns).order_by(*columns[:3])):
+            lines.setdefault((slot, attempt), {}).setdefault(name, []).append((line, raw))
+    columns_of_attempt = (ATTEMPTS.c.slot, ATTEMPTS.c.attempt, ATTEMPTS.c.raw, ATTEMPTS.c.ending)
+    found: dict[tuple[str, int], Stored] = {}
+    for slot, attempt, raw, ending in session.execute(select(*columns_of_attempt)):
+        own = {name: tuple(rows) for name, rows in lines.get((slot, attempt), {}).items()}
+        key = (slot, attempt)
+        found[key] = Stored(raw=raw, ending=ending, receipt_sha256=receipts.get(key, ""), lines=own)
+    return found
+
+
+def sorted_lines(session: Session, file: str, owners: Sequence[str]) -> list[str]:
+    """Return the raw lines of one evidence table, sorted by its key and then by text.
+
+    Args:
+        session: The cache.
+        file: Name of the evidence table.
+        owners: The first parts of the slots to take: ``baseline``, a candidate's id.
+    """
+    table = ATTEMPTS if file == formats.ATTEMPTS.file else ROWS[file]
+    slot = table.c.slot if file == formats.ATTEMPTS.file else table.c.source_slot
+    keys = [table.c[name] for name in formats.TABLES[file].key]
+    found = session.execute(select(slot, table.c.raw).order_by(*keys, table.c.raw))
+    return [raw for owner, raw in found if owner.partition("/")[0] in owners]

@@ -1,0 +1,143 @@
+"""Building provenance.json: what a report says beside the verdict, from what was frozen, collected and recorded."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from campaign import documents, files
+from campaign.collect import Collection
+from campaign.errors import EvidenceError
+from campaign.frozen import Frozen
+
+FAMILIES = ("throughput", "numerical", "convergence", "device")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Chain:
+    """The ledger as far as the evidence goes."""
+
+    entries: Sequence[documents.Entry]
+    head: str
+    """SHA-256 of the last entry's line."""
+
+    def without_reports(self) -> Chain:
+        """Return the chain without its trailing acts of reporting, so that reporting twice gives the same bytes."""
+        chain = self
+        while chain.entries and chain.entries[-1].act == "reported":
+            chain = Chain(entries=chain.entries[:-1], head=chain.entries[-1].previous)
+        return chain
+
+
+def frozen_candidates(entries: Iterable[documents.Entry]) -> dict[str, int]:
+    """Return the ids of the frozen candidates with the ledger's number of their freeze, oldest first."""
+    return {str(entry.data["candidate"]): entry.seq for entry in entries if entry.act == "froze_candidate"}
+
+
+def _froze_baseline_seq(entries: Iterable[documents.Entry]) -> int:
+    for entry in entries:
+        if entry.act == "froze_baseline":
+            return entry.seq
+    raise EvidenceError("the ledger does not say that the baseline was frozen")
+
+
+def _baseline_sealed_seq(frozen: Frozen, entries: Sequence[documents.Entry]) -> int | None:
+    missing = {slot.slot for slot in frozen.protocol.slots if slot.phase == "baseline"}
+    if not missing:
+        return None
+    for entry in entries:
+        if entry.act == "collected":
+            missing -= {name.rpartition("/")[0] for name in entry.data.get("receipts", {})}
+            if not missing:
+                return entry.seq
+    return None
+
+
+def _outcomes(entries: Iterable[documents.Entry]) -> dict[str, str]:
+    return {str(entry.data["candidate"]): str(entry.data["outcome"]) for entry in entries if entry.act == "reported"}
+
+
+def _versions(receipts: Iterable[documents.Receipt]) -> dict[str, dict[str, str]]:
+    """Return, by side, each name with every version that was seen of it."""
+    seen: dict[str, dict[str, set[str]]] = {"baseline": {}, "candidate": {}}
+    for receipt in receipts:
+        for side in receipt.sides:
+            own = seen["candidate" if side.side == "candidate" else "baseline"]
+            for name, version in side.versions.items():
+                own.setdefault(name, set()).add(version)
+    return {
+        side: {name: " | ".join(sorted(versions)) for name, versions in sorted(own.items())}
+        for side, own in seen.items()
+    }
+
+
+def _attempts(collection: Collection, owners: Sequence[str]) -> list[dict[str, object]]:
+    names = ("slot", "attempt", "allocation", "node", "device", "ending", "sealed")
+    return [
+        {**{name: record.row.values[name] for name in names}, "reason": record.reason}
+        for record in sorted(collection.records, key=lambda item: item.key)
+        if record.key[0].partition("/")[0] in owners
+    ]
+
+
+def _side(side: documents.Side, *, name: str, frozen_seq: int) -> dict[str, object]:
+    return {**side.model_dump(mode="json"), "id": name, "frozen_seq": frozen_seq}
+
+
+def _seen(attempts: Sequence[dict[str, object]], name: str) -> list[str]:
+    return sorted({str(attempt[name]) for attempt in attempts if attempt[name]})
+
+
+def build_provenance(frozen: Frozen, collection: Collection, candidate: str, chain: Chain) -> documents.Provenance:
+    """Return the provenance of one candidate's evaluation.
+
+    Args:
+        frozen: The frozen documents.
+        collection: The collection that the evidence was written from.
+        candidate: The candidate's id.
+        chain: The ledger.
+
+    Raises:
+        EvidenceError: The ledger does not say when a side was frozen.
+    """
+    candidates = frozen_candidates(chain.entries)
+    if candidate not in candidates:
+        raise EvidenceError(f"the ledger does not say that {candidate} was frozen")
+    owners = ("baseline", candidate)
+    attempts = _attempts(collection, owners)
+    receipts = [own for key, own in collection.receipts_read.items() if key[0].partition("/")[0] in owners]
+    planned = {documents.slot_for(slot.slot, candidate) for slot in frozen.protocol.slots}
+    outcomes = _outcomes(chain.entries)
+    cut = chain.without_reports()
+    manifest, theirs = frozen.manifest, frozen.candidates[candidate]
+    fields = {
+        "format": "provenance/1",
+        "campaign": manifest.campaign,
+        "manifest_sha256": frozen.manifest_sha256,
+        "protocol_sha256": frozen.protocol_sha256,
+        "acceptance_sha256": manifest.acceptance_sha256,
+        "harness_sha256": manifest.harness_sha256,
+        "baseline": _side(manifest.baseline, name="baseline", frozen_seq=_froze_baseline_seq(chain.entries)),
+        "candidate": _side(theirs.candidate, name=candidate, frozen_seq=candidates[candidate]),
+        "data": {name: data.model_dump(mode="json") for name, data in manifest.data.items()},
+        "departures": manifest.departures,
+        "left_out": {"baseline": manifest.left_out, "candidate": theirs.left_out},
+        "undeclared_families": [family for family in FAMILIES if family not in frozen.protocol.families],
+        "attempts": attempts,
+        "missing_slots": sorted(planned - {str(attempt["slot"]) for attempt in attempts}),
+        "nodes": _seen(attempts, "node"),
+        "devices": _seen(attempts, "device"),
+        "versions": _versions(receipts),
+        "ledger": {
+            "entries": len(cut.entries),
+            "head": cut.head,
+            "baseline_sealed_seq": _baseline_sealed_seq(frozen, cut.entries),
+        },
+        "other_candidates": [
+            {"id": name, "frozen_seq": seq, "outcome": outcomes.get(name)}
+            for name, seq in candidates.items()
+            if name != candidate
+        ],
+    }
+    # Through the strict reader, so that what is written can be read.
+    return documents.Provenance.parse(files.dump_json(fields), where="provenance.json")

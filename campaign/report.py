@@ -1,0 +1,147 @@
+"""From a home to a verdict and its report: collect, write evidence, let the frozen acceptance judge, render, record."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+from campaign import database, documents, files
+from campaign.collect import Collection, collect, require_intact
+from campaign.errors import CampaignError, ExitCode, StateError
+from campaign.evaluation import Evaluation, evaluate, forget_verdict
+from campaign.evidence import build_evidence, write_evidence
+from campaign.frozen import Frozen, read_frozen
+from campaign.ledger import Ledger
+from campaign.paths import HomePaths
+from campaign.provenance import Chain, build_provenance, frozen_candidates
+
+
+class ReportError(CampaignError):
+    """There is a verdict, but its report could not be rendered: a bug."""
+
+    exit_code = ExitCode.BUG
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Report:
+    """What a report left."""
+
+    candidate: str
+    collection: Collection
+    evaluation: Evaluation
+    verdict: Path
+    page: Path
+
+
+def choose_candidate(frozen: Frozen, entries: Sequence[documents.Entry], wanted: str | None) -> str:
+    """Return the candidate to report on: the wanted one, else the one that was frozen last.
+
+    Raises:
+        StateError: There is none, or none of that id.
+    """
+    known = [name for name in frozen_candidates(entries) if name in frozen.candidates]
+    if not known:
+        why = "a verdict is about a candidate, and none has been frozen into this home"
+        raise StateError("nothing to report on", why=why, hint="campaign freeze --candidate PATH")
+    if wanted is None:
+        return known[-1]
+    if wanted not in known:
+        raise StateError(f"no candidate {wanted}", why=f"frozen are: {', '.join(known)}", hint="give one of these ids")
+    return wanted
+
+
+def _write_evidence(paths: HomePaths, frozen: Frozen, candidate: str) -> None:
+    digests = {"manifest_sha256": frozen.manifest_sha256, "protocol_sha256": frozen.protocol_sha256}
+    with database.open_database(paths.database, **digests) as session:
+        evidence = build_evidence(session, frozen, candidate)
+    write_evidence(paths.evaluation(candidate), evidence)
+
+
+def _render(paths: HomePaths, candidate: str) -> Path:
+    # Imported here: plots and templates are slow to load, and only this command needs them.
+    from reports.errors import ReportError as RenderError  # noqa: PLC0415 - as above
+    from reports.render import write_report  # noqa: PLC0415 - as above
+
+    evaluation = paths.evaluation(candidate)
+    try:
+        write_report(protocol_path=paths.protocol, evaluation=evaluation.root, out=evaluation.report)
+    except RenderError as error:
+        raise ReportError("the verdict could not be rendered", where=error.where, why=error.what) from error
+    return evaluation.page
+
+
+def _record(ledger: Ledger, candidate: str, evaluation: Evaluation) -> None:
+    """Append the act, unless the last one about this candidate says the same."""
+    act = {
+        "candidate": candidate,
+        "verdict_sha256": evaluation.sha256,
+        "evidence_sha256": evaluation.verdict.evidence_sha256,
+        "outcome": evaluation.verdict.outcome,
+    }
+    earlier = [
+        entry.data for entry in ledger.entries if entry.act == "reported" and entry.data["candidate"] == candidate
+    ]
+    if not earlier or earlier[-1] != act:
+        ledger.append("reported", act)
+
+
+def report(paths: HomePaths, ledger: Ledger, *, candidate: str | None, environment: Mapping[str, str]) -> Report:
+    """Collect, evaluate with the frozen acceptance, and render.
+
+    Args:
+        paths: The home.
+        ledger: Its ledger, open for writing.
+        candidate: The candidate's id; None for the one that was frozen last.
+        environment: The driver's environment.
+
+    Raises:
+        StateError: There is no such candidate.
+        EvidenceError: Something is not what was frozen or sealed: there is no verdict, and an old one is removed.
+    """
+    frozen = read_frozen(paths)
+    name = choose_candidate(frozen, ledger.entries, candidate)
+    evaluation = paths.evaluation(name)
+    forget_verdict(evaluation)
+    collection = collect(paths, ledger)
+    require_intact(collection)
+    _write_evidence(paths, frozen, name)
+    judged = evaluate(paths, frozen, name, environment=environment)
+    files.replace(evaluation.verdict, judged.printed)
+    chain = Chain(entries=ledger.entries, head=ledger.head)
+    files.replace(evaluation.provenance, build_provenance(frozen, collection, name, chain).to_bytes())
+    page = _render(paths, name)
+    _record(ledger, name, judged)
+    return Report(candidate=name, collection=collection, evaluation=judged, verdict=evaluation.verdict, page=page)
+
+
+def gate_rows(printed: bytes) -> list[list[str]]:
+    """Return the gate table's cells, what blocks first: gate, value, threshold, margin, outcome, finding.
+
+    Args:
+        printed: The bytes of the verdict.
+    """
+    from reports.numbers import signed  # noqa: PLC0415 - keeps the start of other commands fast
+    from reports.verdict import failed_first, parse_gates  # noqa: PLC0415 - as above
+
+    verdict: Mapping[str, Any] = json.loads(printed, parse_float=Decimal)
+    return [
+        [gate.id, gate.shown(gate.value), gate.rule or "-", signed(gate.margin), gate.outcome, gate.finding]
+        for gate in failed_first(parse_gates(verdict))
+    ]
+
+
+def verdict_sentence(printed: bytes, protocol: bytes) -> str:
+    """Return the verdict in one sentence, the same as in the report.
+
+    Args:
+        printed: The bytes of the verdict.
+        protocol: The bytes of the protocol.
+    """
+    from reports.verdict import parse_gates, summarise  # noqa: PLC0415 - as above
+
+    verdict: Mapping[str, Any] = json.loads(printed, parse_float=Decimal)
+    return summarise(verdict, parse_gates(verdict), json.loads(protocol)).sentence

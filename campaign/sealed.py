@@ -1,0 +1,234 @@
+"""Reading what one attempt left: is every byte the one that its receipt sealed, and is it what was asked for?
+
+Nothing is repaired and nothing is guessed; every disagreement becomes a finding with its place.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from acceptance import formats
+from campaign import documents, files
+from campaign.errors import EvidenceError
+from campaign.paths import AttemptPaths
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """One reason why something in the home is not what was sealed."""
+
+    where: str
+    """A path, with ``:line`` where there is one."""
+    what: str
+
+    def __str__(self) -> str:
+        """Return ``where: what``."""
+        return f"{self.where}: {self.what}"
+
+
+class TamperedError(EvidenceError):
+    """Evidence that does not parse or was changed; carries every finding, not just the first.
+
+    Args:
+        findings: All of them; at least one.
+        hint: What to try.
+    """
+
+    def __init__(self, findings: tuple[Finding, ...], *, hint: str = "") -> None:
+        count = "1 finding" if len(findings) == 1 else f"{len(findings)} findings"
+        super().__init__(f"the evidence is not what was sealed: {count}", why="\n".join(map(str, findings)), hint=hint)
+        self.findings = findings
+
+    def lines(self) -> list[str]:
+        """Return the message for a terminal: one finding a line."""
+        return [self.what, *map(str, self.findings), *([f"  try: {self.hint}"] if self.hint else [])]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Expected:
+    """What an attempt's own documents must say."""
+
+    planned: documents.PlannedAttempt
+    allocation: str
+    manifest_sha256: str
+    protocol_sha256: str
+    harness_sha256: str
+    snapshots: Mapping[str, str]
+    """Snapshot digest by side's name."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SealedAttempt:
+    """A sealed attempt whose every byte was checked."""
+
+    start: documents.Start
+    start_sha256: str
+    receipt: documents.Receipt
+    receipt_sha256: str
+    tables: Mapping[str, tuple[formats.Row, ...]]
+    """Rows by file name, for the files that are evidence tables."""
+
+
+def read_regular(path: Path) -> bytes:
+    """Read a regular file without following a link in its last part.
+
+    Raises:
+        EvidenceError: It is missing, unreadable or something else.
+    """
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+    except OSError as error:
+        raise EvidenceError(f"cannot be read: {error.strerror}", where=str(path)) from error
+    with os.fdopen(descriptor, "rb") as stream:
+        if not stat.S_ISREG(os.fstat(stream.fileno()).st_mode):
+            raise EvidenceError("not a regular file", where=str(path))
+        return stream.read()
+
+
+def is_leftover(name: str) -> bool:
+    """Return whether a name is that of a temporary file which a killed writer left: never read, never evidence."""
+    return name.startswith(".") and name.endswith(".tmp")
+
+
+def _disagreements(said: Mapping[str, object], wanted: Mapping[str, object], where: str) -> Iterator[Finding]:
+    for name, value in wanted.items():
+        if said[name] != value:
+            yield Finding(where=where, what=f"{name} is {said[name]!r} where the plan says {value!r}")
+
+
+def _check_start(start: documents.Start, expected: Expected, where: str) -> Iterator[Finding]:
+    planned = expected.planned
+    said = start.model_dump()
+    wanted: dict[str, object] = {
+        "slot": planned.slot,
+        "attempt": planned.attempt,
+        "allocation": expected.allocation,
+        "kind": planned.kind,
+        "manifest_sha256": expected.manifest_sha256,
+        "protocol_sha256": expected.protocol_sha256,
+        "harness_sha256": expected.harness_sha256,
+    }
+    yield from _disagreements(said, wanted, where)
+    for side, digest in start.snapshots.items():
+        if side not in planned.order and side != "baseline":
+            yield Finding(where=where, what=f"snapshots names {side!r}, which this attempt does not run")
+        elif digest != expected.snapshots.get(side):
+            yield Finding(
+                where=where, what=f"the snapshot of {side} is {digest}, frozen is {expected.snapshots.get(side)}"
+            )
+    # baseline_again runs from the baseline's own snapshot, which stands for both.
+    for side in {"baseline" if name == "baseline_again" else name for name in planned.order}:
+        if side not in start.snapshots:
+            yield Finding(where=where, what=f"snapshots does not name {side!r}")
+
+
+def _check_receipt(receipt: documents.Receipt, start_sha256: str, expected: Expected, where: str) -> Iterator[Finding]:
+    planned = expected.planned
+    wanted: dict[str, object] = {
+        "start_sha256": start_sha256,
+        "slot": planned.slot,
+        "attempt": planned.attempt,
+        "allocation": expected.allocation,
+        "kind": planned.kind,
+    }
+    yield from _disagreements(receipt.model_dump(), wanted, where)
+    order = {side: position for position, side in enumerate(planned.order, start=1)}
+    for side in receipt.sides:
+        if order.get(side.side) != side.position:
+            yield Finding(where=where, what=f"{side.side} ran in position {side.position}, which was not planned")
+    names = [side.side for side in receipt.sides]
+    if len(set(names)) != len(names):
+        yield Finding(where=where, what="names a side twice")
+    if receipt.ending is formats.Ending.COMPLETED and set(names) != set(order):
+        yield Finding(where=where, what="completed, but not every planned side ran")
+
+
+def _check_listing(folder: AttemptPaths, receipt: documents.Receipt) -> Iterator[Finding]:
+    names = [sealed.name for sealed in receipt.files]
+    where = str(folder.receipt)
+    for name in sorted({name for name in names if names.count(name) > 1}):
+        yield Finding(where=where, what=f"seals {name!r} twice")
+    if folder.start.name not in names:
+        yield Finding(where=where, what="does not seal start.json")
+    present = {entry.name for entry in os.scandir(folder.root) if not is_leftover(entry.name)}
+    for name in sorted(present - set(names) - {folder.receipt.name}):
+        yield Finding(where=str(folder.root / name), what="not sealed by the receipt: added later")
+
+
+def _read_sealed(folder: AttemptPaths, sealed: documents.SealedFile) -> tuple[bytes, list[Finding]]:
+    path = folder.root / sealed.name
+    if Path(sealed.name).name != sealed.name or sealed.name in (".", ".."):
+        return b"", [Finding(where=str(folder.receipt), what=f"{sealed.name!r} is not the name of a file here")]
+    try:
+        data = read_regular(path)
+    except EvidenceError as error:
+        return b"", [Finding(where=str(path), what=f"sealed by the receipt, but {error.what}")]
+    digest = files.sha256_bytes(data)
+    if len(data) != sealed.bytes or digest != sealed.sha256:
+        what = f"{len(data)} bytes with SHA-256 {digest}, sealed were {sealed.bytes} bytes with {sealed.sha256}"
+        return data, [Finding(where=str(path), what=f"changed after it was sealed: {what}")]
+    return data, []
+
+
+def _parse_table(
+    data: bytes, sealed: documents.SealedFile, path: Path
+) -> tuple[tuple[formats.Row, ...], list[Finding]]:
+    rows, faults = formats.parse_table(formats.TABLES[sealed.name], data, str(path))
+    found = [Finding(where=f"{fault.file}:{fault.line}", what=fault.what) for fault in faults]
+    if not found and sealed.rows != len(rows):
+        found.append(Finding(where=str(path), what=f"{len(rows)} rows, the receipt says {sealed.rows}"))
+    return rows, found
+
+
+def _read_files(
+    folder: AttemptPaths, receipt: documents.Receipt
+) -> tuple[dict[str, tuple[formats.Row, ...]], list[Finding]]:
+    tables: dict[str, tuple[formats.Row, ...]] = {}
+    findings: list[Finding] = []
+    for sealed in receipt.files:
+        data, found = _read_sealed(folder, sealed)
+        if sealed.name == formats.ATTEMPTS.file:
+            found.append(Finding(where=str(folder.root / sealed.name), what="no attempt writes this table"))
+        elif not found and sealed.name in formats.TABLES:
+            tables[sealed.name], found = _parse_table(data, sealed, folder.root / sealed.name)
+        findings.extend(found)
+    return tables, findings
+
+
+def read_attempt(folder: AttemptPaths, expected: Expected) -> tuple[SealedAttempt | None, tuple[Finding, ...]]:
+    """Read and check one attempt that has a receipt.
+
+    Args:
+        folder: The attempt's folder.
+        expected: What the plan says of it.
+
+    Returns:
+        The attempt, or None and every reason why it cannot be taken.
+    """
+    try:
+        start_bytes, receipt_bytes = read_regular(folder.start), read_regular(folder.receipt)
+        start = documents.Start.parse(start_bytes, where=str(folder.start))
+        receipt = documents.Receipt.parse(receipt_bytes, where=str(folder.receipt))
+    except EvidenceError as error:
+        return None, (Finding(where=error.where, what=error.what),)
+    start_sha256 = files.sha256_bytes(start_bytes)
+    findings = [
+        *_check_start(start, expected, str(folder.start)),
+        *_check_receipt(receipt, start_sha256, expected, str(folder.receipt)),
+        *_check_listing(folder, receipt),
+    ]
+    tables, found = _read_files(folder, receipt)
+    findings.extend(found)
+    if findings:
+        return None, tuple(findings)
+    return SealedAttempt(
+        start=start,
+        start_sha256=start_sha256,
+        receipt=receipt,
+        receipt_sha256=files.sha256_bytes(receipt_bytes),
+        tables=tables,
+    ), ()
