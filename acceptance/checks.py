@@ -7,8 +7,10 @@ whose evidence cannot be used any more, whose gates are then not computed.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
+from typing import TypeVar
 
 from acceptance import check_rows, check_windows
 from acceptance.formats import ATTEMPTS, BASELINE, PAIRS, TABLES, WINDOWS
@@ -17,10 +19,14 @@ from acceptance.identity import FILE as IDENTITY
 from acceptance.identity import Identity
 from acceptance.plan import Plan
 from acceptance.rows import AttemptRow, Evidence, Measurement
-from acceptance.selection import Selection, select
+from acceptance.selection import NOTHING, Selection, select
 
 FAMILY = "evidence"
 _PATH_DIGITS = frozenset("0123456789abcdef")
+
+
+Counted = dict[str, tuple[Measurement, ...]]
+_T = TypeVar("_T")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,14 +34,14 @@ class Checked:
     """The evidence after all checks."""
 
     gates: tuple[Gate, ...]
-    problems: tuple[Problem, ...]
-    counted: dict[str, tuple[Measurement, ...]]
+    problems: dict[str, tuple[Problem, ...]]
+    """The problems that make a slot unusable, by slot."""
+    counted: Counted
     """The measurements of each slot's counted attempt, in the order of their positions."""
 
     def blocking(self, slots: Iterable[str]) -> list[Problem]:
         """Return the problems that make any of these slots unusable."""
-        wanted = frozenset(slots)
-        return [problem for problem in self.problems if not wanted.isdisjoint(problem.slots)]
+        return [problem for slot in slots for problem in self.problems.get(slot, ())]
 
 
 def check(plan: Plan, identity: Identity, evidence: Evidence) -> Checked:
@@ -47,26 +53,42 @@ def check(plan: Plan, identity: Identity, evidence: Evidence) -> Checked:
         evidence: The parsed rows.
     """
     problems = [*_check_identity(identity), *_check_absent(plan, evidence)]
+
+    def run(file: str, compute: Callable[[], tuple[_T, list[Problem]]], otherwise: _T) -> _T:
+        """Run one check. Whatever goes wrong inside makes every measured slot unusable."""
+        try:
+            result, found = compute()
+        except Exception as error:  # noqa: BLE001 - an unforeseen exception must block, whatever it is
+            reason = f"the check failed: {type(error).__name__}: {error}"
+            slots = tuple(sorted(slot.slot for slot in plan.measured.values()))
+            result, found = otherwise, [Problem(file=file, finding=Finding.INVALID, reason=reason, slots=slots)]
+        problems.extend(found)
+        return result
+
     attempts = evidence.attempts or ()
-    selections, found = check_attempts(plan, attempts)
-    problems += found
-    counted: dict[str, tuple[Measurement, ...]] = {}
-    for table, comparisons, rows in (
-        (PAIRS, ("candidate", "control"), evidence.pairs),
-        (BASELINE, ("solo",), evidence.baseline),
-    ):
-        if rows is not None:
-            kept, found = check_rows.check(
-                plan, table, comparisons=comparisons, selections=selections, attempts=attempts, rows=rows
-            )
-            counted |= kept
-            problems += found
-    if evidence.windows is not None:
-        problems += check_windows.check(plan, attempts, counted, evidence.windows)
-    gates, found = _check_paths(plan, selections)
-    problems += found
-    ordered = tuple(sorted(problems, key=lambda item: (item.file, item.finding, item.reason)))
-    return Checked(gates=(*_file_gates(plan, evidence, ordered), *gates), problems=ordered, counted=counted)
+    none = dict.fromkeys((slot.slot for slot in plan.measured.values()), NOTHING)
+    selections = run(ATTEMPTS.file, lambda: check_attempts(plan, attempts), none)
+    rows = partial(check_rows.check, plan, selections=selections, attempts=attempts)
+    counted: Counted = {}
+    if evidence.pairs is not None:
+        pairs = partial(rows, PAIRS, comparisons=("candidate", "control"), rows=evidence.pairs)
+        counted |= run(PAIRS.file, pairs, {})
+    if evidence.baseline is not None:
+        counted |= run(BASELINE.file, partial(rows, BASELINE, comparisons=("solo",), rows=evidence.baseline), {})
+    windows = evidence.windows
+    if windows is not None:
+        run(WINDOWS.file, lambda: (None, check_windows.check(plan, attempts, counted, windows)), None)
+    gates = run(ATTEMPTS.file, lambda: _check_paths(plan, selections), [])
+    ordered = sorted(problems, key=lambda item: (item.file, item.finding, item.reason))
+    by_slot: dict[str, list[Problem]] = defaultdict(list)
+    for problem in ordered:
+        for slot in problem.slots:
+            by_slot[slot].append(problem)
+    return Checked(
+        gates=(*_file_gates(plan, evidence, ordered), *gates),
+        problems={slot: tuple(found) for slot, found in by_slot.items()},
+        counted=counted,
+    )
 
 
 def check_attempts(plan: Plan, rows: Sequence[AttemptRow]) -> tuple[dict[str, Selection], list[Problem]]:
@@ -196,8 +218,8 @@ def _file_gates(plan: Plan, evidence: Evidence, problems: Sequence[Problem]) -> 
         if required or found:
             finding = worst(found) if found else Finding.MET
             reason = join_reasons(problem.reason for problem in found)
-            rows = len(evidence.raw[file]) if file in evidence.raw else 0
-            gates.append(_gate(file, len(found), 1 if file == IDENTITY else rows, finding, reason))
+            n = {IDENTITY: 1, "folder": 1 + len(evidence.raw)}.get(file, len(evidence.raw.get(file, ())))
+            gates.append(_gate(file, len(found), n, finding, reason))
     return gates
 
 

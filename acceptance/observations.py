@@ -32,6 +32,14 @@ class PairRatio:
         return 1 if self.slot.order[0] == "baseline" else -1
 
 
+def observe_safely(plan: Plan, checked: Checked) -> dict[str, Any]:
+    """Return the observations; a failure is said instead of them, since nothing that only shows may cost a verdict."""
+    try:
+        return observe(plan, checked)
+    except Exception as error:  # noqa: BLE001 - see above; no gate reads what is returned
+        return {"throughput": [], "ratios": [], "error": f"{type(error).__name__}: {error}"}
+
+
 def observe(plan: Plan, checked: Checked) -> dict[str, Any]:
     """Return the observations as they stand in the verdict.
 

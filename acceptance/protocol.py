@@ -18,7 +18,10 @@ FILE = "protocol.json"
 FAMILIES = ("throughput", "numerical", "convergence", "device")
 PHASES = ("pilot", "baseline", "throughput", "numerical", "convergence", "device")
 
-MEASURED_KINDS = ("pair", "control_pair", "solo")
+MEASURED_SIDE_OF = {"solo": "baseline", "control_pair": "baseline", "pair": "candidate"}
+"""Whose slot a measured kind is: the one whose snapshot makes the evidence necessary."""
+
+KINDS = ("pair", "control_pair", "solo")
 """Kinds of slots whose evidence this program checks."""
 
 ORDERS: dict[str, tuple[tuple[str, ...], ...]] = {
@@ -222,6 +225,8 @@ def _slot(node: Node) -> Slot:
     )
     if not slot.slot.startswith(f"{slot.side}/"):
         raise fields["slot"].fail(f"does not begin with its side {slot.side!r}")
+    if SIDE_OF.get(slot.kind, slot.side) != slot.side:
+        raise fields["side"].fail(f"a slot of kind {slot.kind!r} is one of the {SIDE_OF[slot.kind]}")
     if slot.kind in ORDERS and slot.order not in ORDERS[slot.kind]:
         raise fields["order"].fail(f"not an order of a slot of kind {slot.kind!r}")
     return slot

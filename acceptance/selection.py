@@ -29,6 +29,10 @@ class Selection:
     """Whether an earlier attempt ended ``window_short``: the counted one measured twice the updates."""
 
 
+NOTHING = Selection(attempt=None, finding=Finding.INVALID, reason="not known")
+"""What stands for a selection that could not be made."""
+
+
 def _refused(reason: str, finding: Finding = Finding.INVALID) -> Selection:
     return Selection(attempt=None, finding=finding, reason=reason)
 

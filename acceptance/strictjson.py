@@ -1,4 +1,4 @@
-"""JSON read strictly: UTF-8, no duplicate key, neither NaN nor infinity; typed access that names the place of a fault."""
+"""JSON read strictly: UTF-8, no duplicate key, neither NaN nor infinity; typed access names the place of a fault."""
 
 from __future__ import annotations
 

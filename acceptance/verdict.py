@@ -86,7 +86,7 @@ def _judge(
         "outcome": outcome,
         "families": {name: family.to_json() for name, family in families.items()},
         "gates": [gate.to_json() for gate in gates],
-        "observations": observations.observe(expected, checked),
+        "observations": observations.observe_safely(expected, checked),
     }
     text = json.dumps(verdict, indent=2, sort_keys=True, ensure_ascii=True, allow_nan=False) + "\n"
     return Result(exit_code=rollup.exit_code(outcome, gates), verdict=text.encode("ascii"), faults=())

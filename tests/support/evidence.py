@@ -162,7 +162,9 @@ def _spread(ratios: Mapping[str, Sequence[str]], count: int) -> dict[tuple[str, 
 
 
 def make_protocol(
-    names: Sequence[tuple[str, str]], throughput: ThroughputRules | None = None, families: Sequence[Any] = ("throughput",)
+    names: Sequence[tuple[str, str]],
+    throughput: ThroughputRules | None = None,
+    families: Sequence[Any] = ("throughput",),
 ) -> Protocol:
     """Make a protocol.
 
@@ -205,27 +207,46 @@ def _slots(workloads: Sequence[Workload], categories: Sequence[str], rules: Thro
     firsts = [next(item.name for item in workloads if item.category == category) for category in categories]
     for index, workload in enumerate(workloads):
         for repeat in range(1, rules.repeats + 1):
-            place = {"workload": workload.name, "repeat": repeat}
+            tail = f"{workload.name}/r{repeat}"
+            first = (index + repeat + 1) % 2 == 0
             if rules.solo:
-                name = f"baseline/solo/{workload.name}/r{repeat}"
-                yield Slot(slot=name, side="baseline", phase="baseline", kind="solo", pair=0, order=("baseline",), **place)  # type: ignore[arg-type]  # typed by the keys
+                yield _slot(f"baseline/solo/{tail}", "solo", workload.name, repeat, pair=0, order=("baseline",))
+            if rules.controls and workload.name in firsts:
+                order = _order("baseline_again", baseline_first=first)
+                yield _slot(f"baseline/control/{tail}", "control_pair", workload.name, repeat, pair=1, order=order)
             for pair in range(1, rules.pairs_per_repeat + 1):
-                tail = f"{workload.name}/r{repeat}" + (f"p{pair}" if rules.pairs_per_repeat > 1 else "")
-                first = (index + repeat + pair) % 2 == 0
-                if rules.controls and workload.name in firsts:
-                    yield _pair(f"baseline/control/{tail}", "control_pair", "baseline_again", first, pair, place)
-                yield _pair(f"candidate/pair/{tail}", "pair", "candidate", first, pair, place)
+                name = f"candidate/pair/{tail}" + (f"p{pair}" if rules.pairs_per_repeat > 1 else "")
+                order = _order("candidate", baseline_first=first == (pair % 2 == 1))
+                yield _slot(name, "pair", workload.name, repeat, pair=pair, order=order)
 
 
-def _pair(name: str, kind: Any, other: Any, baseline_first: bool, pair: int, place: dict[str, Any]) -> Slot:
-    side: Any = name.partition("/")[0]
-    phase: Any = "throughput" if kind == "pair" else "baseline"
-    order: Any = ("baseline", other) if baseline_first else (other, "baseline")
-    return Slot(slot=name, side=side, phase=phase, kind=kind, pair=pair, order=order, **place)
+def _order(other: str, *, baseline_first: bool) -> tuple[str, ...]:
+    return ("baseline", other) if baseline_first else (other, "baseline")
+
+
+def _slot(name: str, kind: str, workload: str, repeat: int, *, pair: int, order: tuple[str, ...]) -> Slot:
+    return Slot.model_validate(
+        {
+            "slot": name,
+            "side": name.partition("/")[0],
+            "phase": "throughput" if kind == "pair" else "baseline",
+            "kind": kind,
+            "workload": workload,
+            "repeat": repeat,
+            "pair": pair,
+            "order": order,
+        }
+    )
 
 
 def add_attempt(
-    campaign: Campaign, slot: Slot, ratio: Decimal, *, attempt: int = 1, ending: Ending = Ending.COMPLETED, factor: int = 1
+    campaign: Campaign,
+    slot: Slot,
+    ratio: Decimal,
+    *,
+    attempt: int = 1,
+    ending: Ending = Ending.COMPLETED,
+    factor: int = 1,
 ) -> None:
     """Add the rows of one attempt at a slot.
 
@@ -249,7 +270,8 @@ def add_attempt(
         return
     for position, side in enumerate(slot.order, start=1):
         window_s = _window_s(ratio, factor, is_baseline=side == "baseline")
-        _add_measurement(campaign, slot, side, position, attempt, where, window_s, 40 * factor)
+        key = {"position": str(position), "side": side, "attempt": str(attempt)}
+        _add_measurement(campaign, slot, key, where, window_s=window_s, updates=40 * factor)
 
 
 def _window_s(ratio: Decimal, factor: int, *, is_baseline: bool) -> Decimal:
@@ -263,10 +285,9 @@ def _window_s(ratio: Decimal, factor: int, *, is_baseline: bool) -> Decimal:
 def _add_measurement(
     campaign: Campaign,
     slot: Slot,
-    side: str,
-    position: int,
-    attempt: int,
+    key: dict[str, str],
     where: dict[str, str],
+    *,
     window_s: Decimal,
     updates: int,
 ) -> None:
@@ -286,15 +307,16 @@ def _add_measurement(
         "tokens_per_s": repr(float(tokens * rules.windows / train_s)),
     }
     flags = {"category": workload.category, "production": "true" if workload.production else "false"}
-    repeat, pair = str(slot.repeat), str(slot.pair)
-    if slot.kind == "solo":
-        key = {"workload": slot.workload, **flags, "repeat": repeat, "attempt": str(attempt)}
-        campaign.tables["baseline.csv"].append({**key, **where, **measured})
-        return
-    comparison = {"workload": slot.workload, "comparison": "candidate" if slot.kind == "pair" else "control"}
-    place = {"repeat": repeat, "pair": pair, "position": str(position), "side": side, "attempt": str(attempt)}
-    campaign.tables["pairs.csv"].append({**comparison, **flags, **place, **where, **measured})
-    for window in range(1, rules.windows + 1):
-        place = {"repeat": repeat, "pair": pair, "side": side, "attempt": str(attempt), "window": str(window)}
+    comparison = {"pair": "candidate", "control_pair": "control", "solo": ""}[slot.kind]
+    place = {"workload": slot.workload, "comparison": comparison, "repeat": str(slot.repeat), "pair": str(slot.pair)}
+    row = place | key | flags | where | measured
+    _append(campaign, "pairs.csv" if comparison else "baseline.csv", row)
+    for window in range(1, rules.windows + 1 if comparison else 1):
         counts = {"updates": str(updates), "microbatches": str(updates), "skipped_updates": "0", "tokens": str(tokens)}
-        campaign.tables["windows.csv"].append({**comparison, **place, **counts, "seconds": f"{window_s:f}"})
+        seconds = {"window": str(window), "seconds": f"{window_s:f}"}
+        _append(campaign, "windows.csv", place | key | counts | seconds)
+
+
+def _append(campaign: Campaign, file: str, row: dict[str, str]) -> None:
+    """Add a row to a table: its columns, in the order of its header."""
+    campaign.tables[file].append({name: row[name] for name in TABLES[file].header})
