@@ -70,15 +70,17 @@ def check(plan: Plan, identity: Identity, evidence: Evidence) -> Checked:
     selections = run(ATTEMPTS.file, lambda: check_attempts(plan, attempts), none)
     rows = partial(check_rows.check, plan, selections=selections, attempts=attempts)
     counted: Counted = {}
+    empty: Counted = {}
+    no_gates: list[Gate] = []
     if evidence.pairs is not None:
         pairs = partial(rows, PAIRS, comparisons=("candidate", "control"), rows=evidence.pairs)
-        counted |= run(PAIRS.file, pairs, {})
+        counted |= run(PAIRS.file, pairs, empty)
     if evidence.baseline is not None:
-        counted |= run(BASELINE.file, partial(rows, BASELINE, comparisons=("solo",), rows=evidence.baseline), {})
+        counted |= run(BASELINE.file, partial(rows, BASELINE, comparisons=("solo",), rows=evidence.baseline), empty)
     windows = evidence.windows
     if windows is not None:
         run(WINDOWS.file, lambda: (None, check_windows.check(plan, attempts, counted, windows)), None)
-    gates = run(ATTEMPTS.file, lambda: _check_paths(plan, selections), [])
+    gates = run(ATTEMPTS.file, lambda: _check_paths(plan, selections), no_gates)
     ordered = sorted(problems, key=lambda item: (item.file, item.finding, item.reason))
     by_slot: dict[str, list[Problem]] = defaultdict(list)
     for problem in ordered:

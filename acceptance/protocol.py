@@ -18,10 +18,7 @@ FILE = "protocol.json"
 FAMILIES = ("throughput", "numerical", "convergence", "device")
 PHASES = ("pilot", "baseline", "throughput", "numerical", "convergence", "device")
 
-MEASURED_SIDE_OF = {"solo": "baseline", "control_pair": "baseline", "pair": "candidate"}
-"""Whose slot a measured kind is: the one whose snapshot makes the evidence necessary."""
-
-KINDS = ("pair", "control_pair", "solo")
+MEASURED_KINDS = ("pair", "control_pair", "solo")
 """Kinds of slots whose evidence this program checks."""
 
 ORDERS: dict[str, tuple[tuple[str, ...], ...]] = {
@@ -31,6 +28,9 @@ ORDERS: dict[str, tuple[tuple[str, ...], ...]] = {
     "control_pair": (("baseline", "baseline_again"), ("baseline_again", "baseline")),
 }
 """The orders of sides that a slot of each measured kind may have."""
+
+SIDE_OF = {"solo": "baseline", "control_pair": "baseline", "pair": "candidate"}
+"""Whose slot a measured kind is: the one whose snapshot makes the evidence necessary."""
 
 KINDS = (*ORDERS, "control_case", "case", "run", "trial")
 
