@@ -19,6 +19,7 @@ import acceptance
 from acceptance.formats import BASELINE, PAIRS, TABLES, WINDOWS, Ending, Table
 from campaign import documents, files
 from campaign.paths import AttemptPaths, HomePaths
+from campaign.submission import acts
 
 NODE = "node1"
 DEVICE = "cpu:Synthetic_Processor"
@@ -235,15 +236,21 @@ class Home:
         )
         self.paths.allocation(allocation).root.mkdir(parents=True)
         self.paths.allocation(allocation).plan.write_bytes(plan.to_bytes())
-        self.append(
-            "intent",
-            {
-                "allocation": allocation,
-                "key": plan.key,
-                "plan_sha256": files.sha256_bytes(plan.to_bytes()),
-                "attempts": [{"slot": planned.slot, "attempt": number}],
-            },
+        intended = acts.IntendedAllocation(
+            allocation=allocation,
+            minutes=10,
+            plan_sha256=files.sha256_bytes(plan.to_bytes()),
+            attempts=(acts.IntendedAttempt(slot=planned.slot, attempt=number, updates=planned.updates),),
         )
+        intent = acts.Intent(
+            submission=f"s{allocation}",
+            cluster="local",
+            host=NODE,
+            boot_id="0000",
+            candidate=self.candidate if planned.slot.startswith(self.candidate) else "",
+            allocations=(intended,),
+        )
+        self.append("intent", intent.model_dump(mode="json"))
         return allocation
 
     def _runnable(self, side: Literal["baseline", "candidate"]) -> documents.Runnable:
@@ -260,6 +267,18 @@ class Home:
             pass_environment=(),
             launch=(),
         )
+
+    def end(self, slot: documents.Slot, number: int, allocation: str, ending: Ending) -> None:
+        """Record in the ledger how an attempt without a receipt ended."""
+        ended = acts.EndedAttempt(
+            slot=self.real_slot(slot.slot),
+            attempt=number,
+            allocation=allocation,
+            ending=ending,
+            reason="the scheduler said so",
+            source="sacct",
+        )
+        self.append("ended", ended.model_dump(mode="json"))
 
     def tables(self, slot: documents.Slot, number: int, allocation: str) -> dict[str, bytes]:
         """Return the evidence tables of a completed attempt."""
