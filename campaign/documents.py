@@ -502,6 +502,7 @@ Act: TypeAlias = Literal[
     "collected",
     "reported",
     "lock_taken_over",
+    "torn_line",
     "unlocked",
 ]
 
