@@ -35,16 +35,19 @@ def write_templates(folder: Path) -> list[Path]:
     """Write the files and return their paths.
 
     Raises:
-        ConfigError: One of them exists already; nothing was written.
+        ConfigError: One of them exists already, or the folder cannot be written.
     """
     targets = [folder / name for name in FILES]
     for path in targets:
         if path.exists() or path.is_symlink():
             raise ConfigError("exists already and is not overwritten", where=str(path), hint="choose another folder")
-    folder.mkdir(parents=True, exist_ok=True)
     source = template_folder()
-    for path in targets:
-        files.write_new(path, (source / path.name).read_bytes())
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for path in targets:
+            files.write_new(path, (source / path.name).read_bytes())
+    except OSError as error:
+        raise ConfigError(f"cannot be written: {error.strerror}", where=str(folder)) from error
     return targets
 
 

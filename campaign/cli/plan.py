@@ -73,7 +73,7 @@ def command(config: Path, sds: tuple[float, ...], ratios: tuple[float, ...], hom
 def _read_pilots(home: HomePaths) -> Calibrations:
     """Read the pilots of the baseline and, if there is just one, of the candidate."""
     folder = home.candidates
-    candidates = sorted(path.name for path in folder.iterdir()) if folder.is_dir() else []
+    candidates = [path.name for path in folder.glob("c*")] if folder.is_dir() else []
     sides = {"baseline": "baseline", **({"candidate": candidates[0]} if len(candidates) == 1 else {})}
     return {
         (side, workload): calibration

@@ -1,0 +1,74 @@
+from __future__ import annotations
+
+import itertools
+import math
+import statistics
+from statistics import NormalDist
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from campaign.power import RatioGate, chance_median
+
+
+def gate(*, num: int = 1, repeats: int = 3, pairs: int = 1, threshold: float = 1.05, median: bool = True) -> RatioGate:
+    return RatioGate(
+        subject="x", num_workloads=num, num_repeats=repeats, num_pairs=pairs, threshold=threshold, median=median
+    )
+
+
+@pytest.mark.parametrize(("sds", "chance"), [(0, 0.125), (0.5, 0.33), (1, 0.60), (1.5, 0.81), (2, 0.93), (3, 0.996)])
+def test_one_workload_in_three_repeats_has_the_textbook_chance(sds: float, chance: float) -> None:
+    true_ratio = 1.05 * math.exp(sds * 0.01)
+    assert gate().chance(true_ratio, 0.01) == pytest.approx(chance, abs=0.005)
+
+
+@pytest.mark.parametrize(("num", "sd"), [(1, 0.0110), (5, 0.0081), (10, 0.0074), (20, 0.0069)])
+def test_neutral_production_cases_pass_at_90_percent_with_the_known_scatter(num: int, sd: float) -> None:
+    production = gate(num=num, threshold=0.98, median=False)
+    assert production.chance(1.0, sd) == pytest.approx(0.90, abs=0.012)
+
+
+def grid_chance(num: int, relative: float, sd: float, cells: int) -> float:
+    """Enumerate equally likely quantiles of each ratio."""
+    normal = NormalDist(math.log(relative), sd)
+    ratios = [math.exp(normal.inv_cdf((cell + 0.5) / cells)) for cell in range(cells)]
+    hits = sum(statistics.median(draw) >= 1 for draw in itertools.product(ratios, repeat=num))
+    return float(hits / cells**num)
+
+
+@pytest.mark.parametrize(
+    ("num", "relative", "sd", "cells"),
+    [(2, 1.01, 0.02, 400), (2, 1.05, 0.5, 400), (3, 1.01, 0.02, 60), (4, 0.995, 0.02, 24), (4, 1.0, 0.4, 24)],
+)
+def test_the_chance_of_a_median_agrees_with_enumeration(num: int, relative: float, sd: float, cells: int) -> None:
+    assert chance_median(num, relative, sd) == pytest.approx(grid_chance(num, relative, sd, cells), abs=0.03)
+
+
+@given(st.integers(1, 300), st.floats(0.8, 1.2), st.floats(0.001, 0.5))
+def test_a_chance_is_a_probability_and_grows_with_the_ratio(num: int, relative: float, sd: float) -> None:
+    lower, higher = chance_median(num, relative, sd), chance_median(num, relative * 1.01, sd)
+    assert 0 <= lower <= 1
+    assert higher >= lower - 1e-6
+
+
+@given(st.integers(1, 60), st.floats(0.001, 0.2), st.booleans())
+def test_the_ratio_for_90_percent_has_that_chance(num: int, sd: float, median: bool) -> None:
+    tested = gate(num=num, median=median)
+    assert tested.chance(tested.ratio_for(sd), sd) == pytest.approx(0.9, abs=1e-3)
+
+
+def test_two_pairs_a_repeat_halve_the_variance() -> None:
+    assert gate(pairs=2).chance(1.06, 0.02) == pytest.approx(gate().chance(1.06, 0.02 / math.sqrt(2)))
+
+
+@pytest.mark.parametrize(("ratio", "sd"), [(1.0, 0.0), (1.0, -1.0), (1.0, math.nan), (0.0, 0.1), (math.inf, 0.1)])
+def test_numbers_that_mean_nothing_are_refused(ratio: float, sd: float) -> None:
+    with pytest.raises(ValueError, match="finite"):
+        gate().chance(ratio, sd)
+
+
+def test_the_median_of_nothing_has_no_chance() -> None:
+    with pytest.raises(ValueError, match="nothing"):
+        chance_median(0, 1.0, 0.1)

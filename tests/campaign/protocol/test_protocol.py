@@ -1,0 +1,237 @@
+from __future__ import annotations
+
+import re
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from acceptance.formats import TABLES
+from campaign.config.load import load_config, parse_config
+from campaign.config.model import Config
+from campaign.documents import Protocol, Retries, Slot, ThroughputRules
+from campaign.errors import ConfigError
+from campaign.matrix import expand
+from campaign.protocol import build_protocol, departures, expand_slots, pack
+
+ROOT = Path(__file__).parents[3]
+EXAMPLE = ROOT / "examples" / "gh200-backend" / "campaign.toml"
+TEXT = """\
+name = "demo"
+[baseline]
+source = "src"
+adapter = "adapter:native"
+python = "./python"
+[throughput]
+[matrix]
+axes.mode = ["sync", "packed"]
+axes.batch = [4, 8, 16]
+[[category]]
+name = "sync"
+mode = "sync"
+small_batch = { batch = [4, 8] }
+[[category]]
+name = "packed"
+mode = "packed"
+[[workload]]
+name = "single"
+production = true
+config = { x = 1 }
+"""
+
+
+def parse(rules: str = "", text: str = TEXT) -> Config:
+    lines = f"{rules}\n" if rules else ""
+    replaced = text.replace("[throughput]\n", f"[throughput]\n{lines}")
+    return parse_config(replaced.encode(), path=Path("/c/campaign.toml"))
+
+
+def slots_of(protocol: Protocol, kind: str) -> list[Slot]:
+    return [slot for slot in protocol.slots if slot.kind == kind]
+
+
+def test_the_protocol_holds_the_rules_the_matrix_and_the_headers() -> None:
+    protocol = build_protocol(parse("window_s = 0.50\nwindows = 3"))
+    assert protocol.families == ("throughput",)
+    assert protocol.throughput == ThroughputRules(window_s="0.50", windows=3)
+    assert type(protocol.throughput) is ThroughputRules
+    assert {file: tuple(header) for file, header in protocol.headers.items()} == {
+        file: table.header for file, table in TABLES.items()
+    }
+    assert [category.name for category in protocol.categories] == ["sync", "packed"]
+
+
+def test_the_protocol_survives_being_written_and_read() -> None:
+    protocol = build_protocol(parse())
+    assert Protocol.parse(protocol.to_bytes(), where="protocol.json") == protocol
+
+
+def test_the_protocol_names_no_side() -> None:
+    data = build_protocol(parse()).to_bytes().decode()
+    assert not [word for word in ("adapter", "/c/", "src", "python") if word in data]
+
+
+def test_slots_have_the_names_of_the_formats() -> None:
+    protocol = build_protocol(parse())
+    names = [slot.slot for slot in protocol.slots]
+    assert len(set(names)) == len(names)
+    assert all(
+        re.fullmatch(r"(baseline|candidate)/[a-z-]+/[a-z0-9._-]+(/r[1-9]\d*(p[1-9]\d*)?)?", name) for name in names
+    )
+    counts = Counter((slot.phase, slot.kind) for slot in protocol.slots)
+    assert counts == {
+        ("pilot", "pilot"): 14,
+        ("baseline", "solo"): 21,
+        ("baseline", "control_pair"): 6,
+        ("throughput", "pair"): 21,
+    }
+    assert slots_of(protocol, "control_pair")[0].slot == "baseline/control/sync-4/r1"
+    assert slots_of(protocol, "pair")[-1].slot == "candidate/pair/single/r3"
+    assert slots_of(build_protocol(parse("pairs_per_repeat = 2")), "pair")[1].slot == "candidate/pair/sync-4/r1p2"
+
+
+def test_solo_and_controls_can_be_left_out() -> None:
+    counts = Counter(slot.kind for slot in build_protocol(parse("solo = false\ncontrols = false")).slots)
+    assert counts == {"pilot": 14, "pair": 21}
+
+
+def test_order_alternates_by_workload_in_its_category_and_by_repeat() -> None:
+    protocol = build_protocol(parse())
+    order = {(slot.workload, slot.repeat): slot.order for slot in slots_of(protocol, "pair")}
+    first, second = ("baseline", "candidate"), ("candidate", "baseline")
+    assert [order["sync-4", repeat] for repeat in (1, 2, 3)] == [first, second, first]
+    for category in protocol.categories:
+        for one, other in zip(category.workloads, category.workloads[1:], strict=False):
+            assert order[one, 1] != order[other, 1]
+    # sync-16 is the first of those without category, single the second.
+    assert order["sync-16", 1] == first
+    assert order["single", 1] == second
+
+
+@given(st.integers(1, 6), st.sampled_from([1, 2, 4]))
+def test_order_is_balanced_within_each_category(repeats: int, pairs: int) -> None:
+    protocol = build_protocol(parse(f"repeats = {repeats}\npairs_per_repeat = {pairs}"))
+    for category in protocol.categories:
+        members = [slot for slot in slots_of(protocol, "pair") if slot.workload in category.workloads]
+        first = sum(slot.order[0] == "baseline" for slot in members)
+        assert abs(2 * first - len(members)) <= (pairs == 1)
+    for slot in slots_of(protocol, "pair"):
+        assert set(slot.order) == {"baseline", "candidate"}
+
+
+def test_both_orders_are_in_each_repeat_with_two_pairs() -> None:
+    pairs = slots_of(build_protocol(parse("pairs_per_repeat = 2")), "pair")
+    orders: dict[tuple[str, int], set[tuple[str, ...]]] = {}
+    for slot in pairs:
+        orders.setdefault((slot.workload, slot.repeat), set()).add(slot.order)
+    assert all(len(found) == 2 for found in orders.values())
+
+
+def test_controls_alternate_by_category_and_repeat() -> None:
+    controls = slots_of(build_protocol(parse()), "control_pair")
+    order = {(slot.workload, slot.repeat): slot.order[0] for slot in controls}
+    assert order["sync-4", 1] == "baseline"
+    assert order["packed-4", 1] == "baseline_again"
+    assert order["sync-4", 2] == "baseline_again"
+    assert all(slot.pair == 1 for slot in controls)
+
+
+@pytest.mark.parametrize("family", ["numerical", "convergence"])
+def test_a_family_that_cannot_be_measured_is_planned_but_not_frozen(family: str) -> None:
+    recipe = '[[recipe]]\nname = "r"\nconfig = { x = 1 }\ntargets = 5\n' if family == "convergence" else ""
+    config = parse(text=TEXT + f"[{family}]\n" + recipe)
+    assert len(expand_slots(config, expand(config))) > len(build_protocol(parse()).slots)
+    with pytest.raises(ConfigError, match=rf"\[{family}\] cannot be frozen") as caught:
+        build_protocol(config)
+    assert caught.value.where == f"/c/campaign.toml:{TEXT.count(chr(10)) + 1}:1"
+
+
+def test_the_full_matrix_has_the_published_counts_in_under_60_lines() -> None:
+    config = load_config(EXAMPLE)
+    assert config.raw.count(b"\n") < 60
+    expansion = expand(config)
+    assert len(expansion.workloads) == 117
+    assert sum("-b" in workload.name and "-clip" in workload.name for workload in expansion.workloads) == 108
+    counts = Counter((slot.phase, slot.kind) for slot in expand_slots(config, expansion))
+    assert counts == {
+        ("pilot", "pilot"): 234,
+        ("baseline", "solo"): 351,
+        ("baseline", "control_case"): 117,
+        ("baseline", "control_pair"): 9,
+        ("baseline", "run"): 15,
+        ("throughput", "pair"): 351,
+        ("numerical", "case"): 117,
+        ("convergence", "run"): 15,
+    }
+    names = {workload.name for workload in expansion.workloads}
+    assert {"90m-packed8-b16-c1024-clip1", "90m-packed8-b16-c1024-clipoff"} <= names
+    with pytest.raises(ConfigError, match="numerical"):
+        build_protocol(config)
+
+
+@given(st.integers(1, 9), st.data())
+def test_packing_never_puts_two_repeats_of_a_workload_into_one_allocation(most: int, data: st.DataObject) -> None:
+    config = load_config(EXAMPLE)
+    every = expand_slots(config, expand(config))
+    chosen = data.draw(st.sets(st.integers(0, len(every) - 1), max_size=60))
+    slots = [every[number] for number in sorted(chosen)]
+    groups = pack(slots, most)
+    assert sorted(slot.slot for group in groups for slot in group) == sorted(slot.slot for slot in slots)
+    for group in groups:
+        assert len({(slot.side, slot.phase, slot.repeat) for slot in group}) == 1
+        assert 1 <= len({slot.workload for slot in group}) <= most
+        assert len(group) == 1 or "run" not in {slot.kind for slot in group}
+
+
+def test_packing_keeps_a_workloads_slots_of_a_repeat_together() -> None:
+    protocol = build_protocol(parse("pairs_per_repeat = 2"))
+    groups = pack([slot for slot in protocol.slots if slot.phase != "pilot"], 1)
+    assert len(groups) == 2 * 3 * 7
+    assert Counter(len(group) for group in groups) == {1: 15, 2: 27}
+    assert len(pack(protocol.slots, 100)) == 2 + 3 + 3
+    with pytest.raises(ValueError, match="at least one"):
+        pack(protocol.slots, 0)
+
+
+def test_departures_are_none_for_the_default_protocol() -> None:
+    assert departures(build_protocol(parse())) == ()
+    assert departures(build_protocol(parse('window_s = "1.000"\ncategory_threshold = 1.050'))) == ()
+
+
+def test_every_departure_is_one_sentence() -> None:
+    text = TEXT.replace('name = "demo"', 'name = "demo"\nbaseline_first = false')
+    text += '[retries]\nagain = ["lost"]\nagain_once = []\n'
+    config = parse("warmup_updates = 5\nwindow_s = 0.25\nsolo = false", text)
+    found = departures(build_protocol(config))
+    assert found == (
+        "baseline_first is false instead of true: a candidate may be frozen before the baseline ran.",
+        "throughput.warmup_updates is 5 instead of 20.",
+        "throughput.window_s is 0.25 instead of 1.",
+        "throughput.solo is false instead of true.",
+        "retries.again is lost instead of node_fail, preempted, cancelled, lost, no_space, time_limit.",
+        "retries.again_once is none instead of window_short.",
+    )
+    assert found == departures(config)
+
+
+def test_every_rule_can_depart() -> None:
+    protocol = build_protocol(parse())
+    changed: dict[type, dict[str, object]] = {ThroughputRules: {}, Retries: {}}
+    for model, values in changed.items():
+        for key, field in model.model_fields.items():  # type: ignore[attr-defined]  # both are pydantic models
+            default = field.default
+            values[key] = (
+                not default if isinstance(default, bool)
+                else default + 1 if isinstance(default, int)
+                else "7" if isinstance(default, str)
+                else ()
+            )  # fmt: skip
+    other = protocol.model_copy(
+        update={
+            "throughput": protocol.throughput.model_copy(update=changed[ThroughputRules]),
+            "retries": protocol.retries.model_copy(update=changed[Retries]),
+        }
+    )
+    assert len(departures(other)) == len(ThroughputRules.model_fields) + len(Retries.model_fields)
