@@ -127,7 +127,9 @@ def run_command(command: Sequence[str], environment: Mapping[str, str], timeout_
             f"{program} is not installed here", hint="run on a login node of the cluster, or use --cluster local"
         ) from error
     except subprocess.TimeoutExpired as error:
-        raise InfrastructureError(f"{program} did not answer within {timeout_s:.0f} s", hint="try again later") from error
+        raise InfrastructureError(
+            f"{program} did not answer within {timeout_s:.0f} s", hint="try again later"
+        ) from error
     if done.returncode != 0:
         said = (done.stderr.strip() or done.stdout.strip() or "no message").splitlines()[-1]
         raise InfrastructureError(f"{program} failed with exit code {done.returncode}", why=said)

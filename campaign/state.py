@@ -1,8 +1,8 @@
 """The state of every attempt and slot, from the ledger, the files of the jobs and the scheduler's records.
 
-Evidence counts in this order: a sealed receipt, an ending in the ledger, the queue, the accounting database. What none of
-them tells is unknown, and unknown is neither success nor failure: nothing is submitted again because of it. A job that
-the scheduler no longer knows becomes lost once it gave no sign of life for a deadline.
+Evidence counts in this order: a sealed receipt, an ending in the ledger, the queue, the accounting database. What none
+of them tells is unknown, and unknown is neither success nor failure: nothing is submitted again because of it. A job
+that the scheduler no longer knows becomes lost once it gave no sign of life for a deadline.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import enum
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import TypeAlias
 
 from acceptance.formats import Ending
 from campaign.documents import Ended, Protocol, Receipt, Retries, Slot, Started, slot_for
@@ -198,26 +199,47 @@ def _ended_without_receipt(facts: AttemptFacts, allocation: Allocation, where: A
     return ending, f"its job {job.job} ended as {job.state or 'gone'} without a receipt"
 
 
+_Judged: TypeAlias = tuple[AttemptState, Ending | None, str]
+
+
+def _without_job(allocation: Allocation, job: Job) -> _Judged:
+    if allocation.cancelled is None:
+        return AttemptState.INTERRUPTED, None, job.reason or "its submission was interrupted"
+    return AttemptState.ENDED, Ending.CANCELLED, f"cancelled before it was submitted: {allocation.cancelled.reason}"
+
+
+def _while_running(facts: AttemptFacts, where: AllocationFacts) -> _Judged:
+    if facts.began:
+        return AttemptState.RUNNING, None, ""
+    return AttemptState.PENDING, None, "its allocation runs" if where.started is not None else "its job runs"
+
+
+def _why_wait(where: AllocationFacts, now: float, patience: Patience) -> str:
+    """Return why an attempt whose job is no longer seen to run may still leave a receipt; empty if it may not."""
+    job = where.job
+    if job.stage is JobStage.ENDED and now - job.ended_at < patience.visible_s:
+        return "its job has ended; its files may not be visible yet"
+    if job.stage is JobStage.ABSENT and not (now - where.last_sign_at > patience.absent_s):
+        return job.reason or "the scheduler does not know its job"
+    return ""
+
+
 def _from_job(
     facts: AttemptFacts, allocation: Allocation, where: AllocationFacts, now: float, patience: Patience
-) -> tuple[AttemptState, Ending | None, str]:
+) -> _Judged:
     job = where.job
     if job.stage is JobStage.NONE:
-        return AttemptState.INTERRUPTED, None, job.reason or "its submission was interrupted"
+        return _without_job(allocation, job)
     if job.stage is JobStage.PENDING:
         return AttemptState.PENDING, None, job.reason
     if job.stage is JobStage.UNKNOWN:
         return AttemptState.UNKNOWN, None, job.reason
-    # The harness seals all receipts before it writes that the allocation ended.
-    left_in_order = where.ended is not None
-    if job.stage is JobStage.RUNNING and not left_in_order:
-        if facts.began:
-            return AttemptState.RUNNING, None, ""
-        return AttemptState.PENDING, None, "its allocation runs" if where.started is not None else "its job runs"
-    if job.stage is JobStage.ENDED and not left_in_order and now - job.ended_at < patience.visible_s:
-        return AttemptState.UNKNOWN, None, "its job has ended; its files may not be visible yet"
-    if job.stage is JobStage.ABSENT and not left_in_order and not (now - where.last_sign_at > patience.absent_s):
-        return AttemptState.UNKNOWN, None, job.reason or "the scheduler does not know its job"
+    # The harness seals all receipts before it writes that the allocation ended: then nothing more will come.
+    if where.ended is None:
+        if job.stage is JobStage.RUNNING:
+            return _while_running(facts, where)
+        if why := _why_wait(where, now, patience):
+            return AttemptState.UNKNOWN, None, why
     return AttemptState.ENDED, *_ended_without_receipt(facts, allocation, where)
 
 

@@ -1,7 +1,7 @@
 """What the ledger says about submissions: the data of its acts, and their history folded into records.
 
-The order of acts for one submission is ``intent`` -> (``submitted`` | ``not_submitted``); after ``not_submitted`` the same
-submission may be intended again, with the same key, allocations and attempt numbers.
+The order of acts for one submission is ``intent``, then ``submitted`` or ``not_submitted``; after ``not_submitted`` the
+same submission may be intended again, with the same key, allocations and attempt numbers.
 """
 
 from __future__ import annotations
@@ -161,8 +161,14 @@ class History:
         return [known[number] for number in sorted(known)]
 
     def open_submissions(self) -> list[Submission]:
-        """Return the submissions that were intended but have no job, in order."""
-        return [submission for submission in self.submissions.values() if submission.is_open]
+        """Return the submissions that were intended but have no job, in order; not those that a person gave up."""
+        return [one for one in self.submissions.values() if one.is_open and not self.is_given_up(one)]
+
+    def is_given_up(self, submission: Submission) -> bool:
+        """Return whether a submission surely has no job and all its allocations were cancelled."""
+        names = [planned.allocation for planned in submission.intent.allocations]
+        cancelled = all(self.allocations[name].cancelled is not None for name in names)
+        return submission.not_submitted is not None and submission.submitted is None and cancelled
 
 
 _Data = TypeVar("_Data", bound=Document)

@@ -1,8 +1,8 @@
-"""The process that talks to submitit: run as a script, with a request file, in a scrubbed environment and a session of its own.
+"""The process that talks to submitit: run as a script, in a scrubbed environment and a session of its own.
 
-It stands alone (standard library and submitit) so that ``python -P child.py`` needs no import path. It is a process of its
-own because a local job inherits what its submitter holds: terminal, process group, standard output and environment. It
-goes on when the driver is killed, and leaves its answer in a file; the driver finds it there.
+It stands alone (standard library and submitit) so that ``python -P child.py`` needs no import path. It is a process of
+its own because a local job inherits what its submitter holds: terminal, process group, standard output and
+environment. It goes on when the driver is killed, and leaves its answer in a file; the driver finds it there.
 
     child.py submit REQUEST ANSWER     hand the payloads to the scheduler
     child.py show -                    print the batch script of the request on standard input; nothing is written
@@ -101,7 +101,8 @@ def main(arguments: list[str]) -> int:
     if verb == "payloads":
         write_payloads(request, rest[0])
         return 0
-    assert verb == "submit"
+    if verb != "submit":
+        raise ValueError(verb)
     try:
         value = submit(request)
     except Exception as error:  # noqa: BLE001  # whatever submitit or sbatch raises is the answer

@@ -1,0 +1,47 @@
+"""``campaign show``."""
+
+from __future__ import annotations
+
+import difflib
+import time
+
+import click
+
+from campaign.cli.options import home_option, json_option
+from campaign.cli.output import Output
+from campaign.documents import slot_for
+from campaign.errors import StateError
+from campaign.frozen import read_frozen
+from campaign.paths import HomePaths
+from campaign.progress import describe_attempt, slot_text
+from campaign.submission.choose import find_candidate
+from campaign.submission.desk import open_desk
+
+
+@click.command()
+@click.argument("slot")
+@home_option
+@json_option
+def command(home: HomePaths, output: Output, slot: str) -> None:
+    """Show one slot: its attempts, endings, node, job, the end of its log and where to look further.
+
+    SLOT is a name as `campaign status` shows it; a candidate's may begin with `candidate/`.
+    """
+    desk = open_desk(home, read_frozen(home), time.time)
+    history = desk.history()
+    head = slot.partition("/")[0]
+    given = head if head in desk.frozen.candidates else ""
+    chosen = find_candidate(given, list(desk.frozen.candidates), history.candidates)
+    view = desk.view(chosen, history)
+    name = slot_for(slot, chosen)
+    if name not in view.slots:
+        raise StateError(f"no slot {slot!r}", where=str(home.protocol), hint=_suggest(slot, list(view.slots)))
+    status = view.slots[name]
+    described = [describe_attempt(home, view, attempt) for attempt in status.attempts]
+    value = {"slot": name, "phase": status.slot.phase, "kind": status.slot.kind, "state": status.state.value}
+    output.result(slot_text(status, described), {**value, "attempts": described})
+
+
+def _suggest(slot: str, known: list[str]) -> str:
+    close = difflib.get_close_matches(slot, known, n=3, cutoff=0.4)
+    return "campaign show " + " | ".join(close) if close else "campaign plan lists the slots"

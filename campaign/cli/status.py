@@ -1,0 +1,46 @@
+"""``campaign status``."""
+
+from __future__ import annotations
+
+import sys
+import time
+
+import click
+
+from campaign.cli.options import home_option, json_option
+from campaign.cli.output import Output
+from campaign.frozen import read_frozen
+from campaign.paths import HomePaths
+from campaign.progress import is_active, status_text, summarise
+from campaign.submission.choose import find_candidate
+from campaign.submission.desk import open_desk
+from campaign.submission.wait import SLURM_PACE, pauses
+
+
+@click.command()
+@click.option("--candidate", metavar="ID", default="", show_default="the one frozen last", help="Candidate to show.")
+@click.option("--watch", is_flag=True, help="Show again until nothing is under way.")
+@home_option
+@json_option
+def command(home: HomePaths, output: Output, candidate: str, watch: bool) -> None:
+    """Show the slots by phase and state, and what stands in the way.
+
+    It only looks: nothing is recorded and no lock is taken. What the scheduler does not tell is shown as unknown.
+    """
+    desk = open_desk(home, read_frozen(home), time.time)
+    waiting = pauses(SLURM_PACE)
+    while True:
+        history = desk.history()
+        chosen = find_candidate(candidate, list(desk.frozen.candidates), history.candidates)
+        view = desk.view(chosen, history)
+        progress = summarise(desk.frozen.protocol, desk.frozen.manifest, chosen, view)
+        for trouble in progress.troubles:
+            output.note(trouble)
+        last = not watch or not is_active(view)
+        if last or not output.as_json:
+            if watch and sys.stdout.isatty():
+                click.clear()
+            output.result(status_text(progress), progress.to_json())
+        if last:
+            return
+        time.sleep(next(waiting))

@@ -1,0 +1,166 @@
+"""``campaign submit``."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+import time
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+import click
+
+from campaign.cli.options import home_option, json_option
+from campaign.cli.output import Output
+from campaign.documents import Phase
+from campaign.errors import StateError
+from campaign.frozen import read_frozen
+from campaign.observation import View
+from campaign.paths import HomePaths
+from campaign.submission import text
+from campaign.submission.choose import find_candidate
+from campaign.submission.desk import Desk, Order, Wish, open_desk
+from campaign.submission.wait import LOCAL_PACE, SLURM_PACE, counts, progress_line, wait_for_jobs
+
+
+@click.command()
+@click.option(
+    "--phase", type=click.Choice(get_args(Phase)), help="Only this phase; default: every phase that can be submitted."
+)
+@click.option("--candidate", metavar="ID", default="", show_default="the one frozen last", help="Candidate to measure.")
+@click.option(
+    "--cluster",
+    type=click.Choice(("slurm", "local")),
+    show_default="slurm where sbatch is installed, else local",
+    help="Where to run.",
+)
+@click.option(
+    "--only", metavar="GLOB", default="", help="Only slots whose names match, with the pilots that they need."
+)
+@click.option("--dry-run", is_flag=True, help="Print the very scripts and command lines; write and submit nothing.")
+@click.option("--wait", is_flag=True, help="Wait for the jobs, and submit what becomes possible, retries included.")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@home_option
+@json_option
+def command(  # noqa: PLR0917 - click passes every option by name
+    home: HomePaths,
+    output: Output,
+    phase: Phase | None,
+    candidate: str,
+    cluster: Literal["slurm", "local"] | None,
+    only: str,
+    dry_run: bool,
+    wait: bool,
+    yes: bool,
+) -> None:
+    """Submit what is missing, and only that.
+
+    A side's pilot goes first: its rates fix the number of updates of every window. Running the command again never
+    doubles anything: what is under way or complete is left alone, and a submission that was interrupted is found again.
+    """
+    desk = open_desk(home, read_frozen(home), time.time)
+    chosen = find_candidate(candidate, list(desk.frozen.candidates), desk.history().candidates)
+    wish = Wish(candidate=chosen, cluster=cluster or _default_cluster(), phase=phase, only=only)
+    run = _Run(desk=desk, wish=wish, output=output, wait=wait, yes=yes)
+    if dry_run:
+        run.dry()
+    else:
+        run.submit()
+
+
+def _default_cluster() -> Literal["slurm", "local"]:
+    return "slurm" if shutil.which("sbatch") else "local"
+
+
+@dataclass(slots=True, kw_only=True)
+class _Run:
+    """One run of the command."""
+
+    desk: Desk
+    wish: Wish
+    output: Output
+    wait: bool
+    yes: bool
+    confirmed: bool = False
+
+    def dry(self) -> None:
+        """Show what would be submitted."""
+        view = self.desk.view(self.wish.candidate)
+        order = self.desk.order(self.wish, view, self.desk.array_limit(self.wish.cluster))
+        for submission in view.history.open_submissions():
+            if submission.not_submitted is None:
+                self.output.note(f"an interrupted submission would be looked for first: {submission.key}")
+        shown = text.dry_run(self.desk, order)
+        if order.all:
+            self.output.note(text.plan_text(self.desk.frozen, order))
+        self._tell(order, view)
+        self.output.result(text.dry_run_text(shown) or "nothing to submit", {"dry_run": shown})
+
+    def submit(self) -> None:
+        """Submit, and with ``--wait`` go on until nothing is left to do."""
+        jobs: list[str] = []
+        while True:
+            if self.wait:
+                self._wait()
+            self.desk.settle(self.output.note)
+            view = self.desk.view(self.wish.candidate)
+            order = self.desk.order(self.wish, view, self.desk.array_limit(self.wish.cluster))
+            if not order.all:
+                self._tell(order, view)
+                self._finish(jobs, view)
+                return
+            jobs += self._stage(order, view)
+            if not self.wait:
+                self._finish(jobs, self.desk.view(self.wish.candidate))
+                return
+
+    def _stage(self, order: Order, view: View) -> list[str]:
+        if self.wish.cluster == "local":
+            self.desk.refuse_two_local_jobs(view)
+        self.output.note(text.plan_text(self.desk.frozen, order))
+        self._tell(order, view)
+        self._confirm()
+        return [done.job for done in self.desk.hand_over(self.wish, order, self.output.note)]
+
+    def _confirm(self) -> None:
+        if self.yes or self.confirmed:
+            return
+        if not sys.stdin.isatty():
+            raise StateError(
+                "submitting needs a yes",
+                why="standard input is not a terminal",
+                hint="look at the plan, then add --yes",
+            )
+        also = " This, and later what becomes possible?" if self.wait else ""
+        click.confirm(f"Submit?{also}", abort=True, err=True)
+        self.confirmed = True
+
+    def _tell(self, order: Order, view: View) -> None:
+        for line in [*text.reasons(order, view.slots), *view.troubles]:
+            self.output.note(line)
+
+    def _finish(self, jobs: list[str], view: View) -> None:
+        value = {"candidate": self.wish.candidate, "jobs": jobs, "slots": counts(view.slots)}
+        said = f"submitted job {', '.join(jobs)}" if jobs else "nothing to submit"
+        self.output.result(f"{said}\n{progress_line(view.slots)}", value)
+
+    def _wait(self) -> None:
+        pace = LOCAL_PACE if self.wish.cluster == "local" else SLURM_PACE
+        terminal = sys.stderr.isatty()
+
+        def show(line: str) -> None:
+            if terminal:
+                width = shutil.get_terminal_size().columns - 1
+                click.echo(f"\r{line[:width]:<{width}}", err=True, nl=False)
+
+        try:
+            wait_for_jobs(lambda: self.desk.view(self.wish.candidate), pace, sleep=time.sleep, show=show)
+        except KeyboardInterrupt:
+            self.output.note(
+                f"{os.linesep if terminal else ''}the jobs go on; to go on waiting: campaign submit --wait"
+            )
+            raise
+        finally:
+            if terminal:
+                click.echo(err=True)

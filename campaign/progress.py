@@ -1,0 +1,255 @@
+"""What ``status`` and ``show`` say: tables by phase and state, gates out of reach, device-hours that remain."""
+
+from __future__ import annotations
+
+import shlex
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from acceptance.formats import Ending
+from campaign.cli.output import table
+from campaign.documents import Manifest, Protocol
+from campaign.observation import View
+from campaign.paths import HomePaths
+from campaign.protocol import pack
+from campaign.state import ACTIVE, OUT_OF_REACH, AttemptState, AttemptStatus, SlotState, SlotStatus
+from campaign.submission.acts import Cluster
+from campaign.submission.cost import device_hours
+
+LOG_TAIL_LINES = 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Failure:
+    """An attempt that ended without evidence."""
+
+    slot: str
+    attempt: int
+    ending: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gate:
+    """A gate that can no longer be passed, since a slot that it needs can no longer be completed."""
+
+    gate: str
+    slot: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Progress:
+    """Everything that ``status`` says."""
+
+    campaign: str
+    candidate: str
+    by_phase: Mapping[str, Mapping[str, int]]
+    """Number of slots by state, by phase."""
+    pending: Mapping[str, int]
+    """Number of waiting attempts by the reason that the scheduler gives."""
+    unknown: tuple[str, ...]
+    """Slots of which nothing certain is known, with the reason."""
+    remaining_device_hours: float
+    """Most that the slots without evidence can still take."""
+    failures: tuple[Failure, ...]
+    out_of_reach: tuple[Gate, ...]
+    troubles: tuple[str, ...]
+
+    def to_json(self) -> dict[str, Any]:
+        """Return it as a JSON value."""
+        return {
+            "campaign": self.campaign,
+            "candidate": self.candidate,
+            "phases": {phase: dict(states) for phase, states in self.by_phase.items()},
+            "pending": dict(self.pending),
+            "unknown": list(self.unknown),
+            "remaining_device_hours": round(self.remaining_device_hours, 3),
+            "failed_attempts": [
+                {"slot": one.slot, "attempt": one.attempt, "ending": one.ending, "reason": one.reason}
+                for one in self.failures
+            ],
+            "gates_out_of_reach": [{"gate": one.gate, "slot": one.slot} for one in self.out_of_reach],
+            "troubles": list(self.troubles),
+        }
+
+
+def _by_phase(slots: Iterable[SlotStatus]) -> dict[str, dict[str, int]]:
+    phases: dict[str, Counter[str]] = {}
+    for status in slots:
+        phases.setdefault(status.slot.phase, Counter())[status.state.value] += 1
+    return {
+        phase: {state.value: found[state.value] for state in SlotState if found[state.value]}
+        for phase, found in phases.items()
+    }
+
+
+def gates_out_of_reach(protocol: Protocol, slots: Mapping[str, SlotStatus]) -> tuple[Gate, ...]:
+    """Return the ratio gates that need a slot which can no longer be completed; a pilot stands for what needs it."""
+    workloads = {workload.name: workload for workload in protocol.workloads}
+    repeats = range(1, protocol.throughput.repeats + 1)
+    gates: dict[str, str] = {}
+    for name, status in slots.items():
+        if status.state not in OUT_OF_REACH or status.slot.kind not in ("pilot", "pair"):
+            continue
+        workload = workloads[status.slot.workload]
+        for repeat in [status.slot.repeat] if status.slot.kind == "pair" else repeats:
+            if workload.category:
+                gates.setdefault(f"throughput/{workload.category}/repeat-{repeat}", name)
+            if workload.production:
+                gates.setdefault(f"throughput/production/{workload.name}/repeat-{repeat}", name)
+    return tuple(Gate(gate=gate, slot=slot) for gate, slot in gates.items())
+
+
+def _remaining_hours(protocol: Protocol, manifest: Manifest, slots: Iterable[SlotStatus], cluster: Cluster) -> float:
+    open_slots = [one.slot for one in slots if one.state is not SlotState.COMPLETED and one.state not in OUT_OF_REACH]
+    groups = pack(open_slots, int(manifest.resources["submission"]["workloads_per_allocation"]))
+    return device_hours(protocol, manifest.resources, cluster, groups) if groups else 0.0
+
+
+def _cluster(view: View) -> Cluster:
+    """Return where the latest submission went: that is where the rest will most likely go."""
+    submissions = list(view.history.submissions.values())
+    return submissions[-1].intent.cluster if submissions else "slurm"
+
+
+def summarise(protocol: Protocol, manifest: Manifest, candidate: str, view: View) -> Progress:
+    """Return what ``status`` says of one view."""
+    slots = view.slots.values()
+    attempts = [attempt for status in slots for attempt in status.attempts]
+    waiting = [one for one in attempts if one.state is AttemptState.PENDING]
+    return Progress(
+        campaign=protocol.campaign,
+        candidate=candidate,
+        by_phase=_by_phase(slots),
+        pending=dict(Counter(one.reason or "no reason given" for one in waiting)),
+        unknown=tuple(
+            f"{one.slot}: {one.reason}"
+            for one in attempts
+            if one.state in (AttemptState.UNKNOWN, AttemptState.INTERRUPTED)
+        ),
+        remaining_device_hours=_remaining_hours(protocol, manifest, slots, _cluster(view)),
+        failures=tuple(
+            Failure(slot=one.slot, attempt=one.attempt, ending=one.ending.value, reason=one.reason)
+            for one in attempts
+            if one.ending is not None and one.ending is not Ending.COMPLETED
+        ),
+        out_of_reach=gates_out_of_reach(protocol, view.slots),
+        troubles=view.troubles,
+    )
+
+
+_MOST_LINES = 12
+
+
+def _limited(lines: list[str], what: str) -> list[str]:
+    if len(lines) <= _MOST_LINES:
+        return lines
+    return [*lines[:_MOST_LINES], f"  ... and {len(lines) - _MOST_LINES} more {what} (--json lists all)"]
+
+
+def status_text(progress: Progress) -> str:
+    """Return what ``status`` prints."""
+    states = [state.value for state in SlotState if any(state.value in row for row in progress.by_phase.values())]
+    rows = [
+        (phase, *(str(found.get(state, 0)) for state in states), str(sum(found.values())))
+        for phase, found in progress.by_phase.items()
+    ]
+    title = f"{progress.campaign}: baseline" + (f" and candidate {progress.candidate}" if progress.candidate else "")
+    lines = [title, "", table(("phase", *states, "slots"), rows), ""]
+    if progress.pending:
+        lines += ["waiting:", *_limited([f"  {number} x {why}" for why, number in progress.pending.items()], "reasons")]
+    if progress.unknown:
+        lines += ["not known:", *_limited([f"  {one}" for one in progress.unknown], "slots")]
+    if progress.failures:
+        said = [f"  {one.slot} attempt {one.attempt}: {one.ending}: {one.reason}" for one in progress.failures]
+        lines += ["attempts without evidence:", *_limited(said, "attempts")]
+    if progress.out_of_reach:
+        said = [f"  {one.gate}: {one.slot} can no longer be completed" for one in progress.out_of_reach]
+        lines += ["gates out of reach:", *_limited(said, "gates")]
+    lines.append(f"remaining: at most {progress.remaining_device_hours:.2f} device-hours")
+    return "\n".join(lines)
+
+
+def is_active(view: View) -> bool:
+    """Return whether anything will still change by itself."""
+    return any(status.state in ACTIVE for status in view.slots.values())
+
+
+# --- one slot ---------------------------------------------------------------------------------------------------------
+
+
+def log_of(paths: HomePaths, view: View, attempt: AttemptStatus) -> Path | None:
+    """Return the log that says most about an attempt: its own, its allocation's, or what the job printed."""
+    folder = paths.attempt(attempt.slot, attempt.attempt).root
+    own = sorted(folder.glob("*.log")) if folder.is_dir() else []
+    key = view.history.allocations[attempt.allocation].submission
+    transport = paths.submission(key)
+    others = [paths.allocation(attempt.allocation).log, transport.job_log(attempt.job), transport.log]
+    # The side that ran last stands last by time of change; of a failed attempt that is the one to read.
+    own.sort(key=lambda path: path.stat().st_mtime, reverse=True)
+    return next((path for path in [*own, *others] if path.is_file() and path.stat().st_size > 0), None)
+
+
+def read_tail(path: Path, lines: int = LOG_TAIL_LINES) -> str:
+    """Return the last lines of a log, with what a terminal would act upon made visible."""
+    with path.open("rb") as stream:
+        stream.seek(0, 2)
+        stream.seek(max(0, stream.tell() - 65536))
+        data = stream.read()
+    text = data.decode("utf-8", errors="replace")
+    clean = "".join(char if char.isprintable() or char in "\n\t" else "?" for char in text)
+    return "\n".join(clean.splitlines()[-lines:])
+
+
+def describe_attempt(paths: HomePaths, view: View, attempt: AttemptStatus) -> dict[str, Any]:
+    """Return one attempt as a JSON value."""
+    log = log_of(paths, view, attempt)
+    allocation = view.history.allocations[attempt.allocation]
+    return {
+        "attempt": attempt.attempt,
+        "state": attempt.state.value,
+        "ending": attempt.ending.value if attempt.ending is not None else None,
+        "reason": attempt.reason,
+        "source": attempt.source,
+        "allocation": attempt.allocation,
+        "submission": allocation.submission,
+        "cluster": view.history.submissions[allocation.submission].intent.cluster,
+        "job": attempt.job,
+        "node": attempt.node,
+        "folder": str(paths.attempt(attempt.slot, attempt.attempt).root),
+        "log": str(log) if log else None,
+        "log_tail": read_tail(log) if log else "",
+        "look_further": look_further(paths, view, attempt, log),
+    }
+
+
+def look_further(paths: HomePaths, view: View, attempt: AttemptStatus, log: Path | None) -> str:
+    """Return the command to type next."""
+    allocation = view.history.allocations[attempt.allocation]
+    if log is not None:
+        return f"less {shlex.quote(str(log))}"
+    if view.history.submissions[allocation.submission].intent.cluster == "slurm" and attempt.job:
+        return f"sacct --duplicates --jobs={attempt.job} --format=JobID,State,ExitCode,Reason,NodeList,Start,End"
+    return f"ls -la {shlex.quote(str(paths.allocation(attempt.allocation).root))}"
+
+
+def slot_text(status: SlotStatus, described: list[dict[str, Any]]) -> str:
+    """Return what ``show`` prints."""
+    slot = status.slot
+    lines = [f"{status.name}: {status.state.value}", f"  {slot.phase} {slot.kind}, order {' then '.join(slot.order)}"]
+    if not described:
+        lines.append("  no attempt yet; next: campaign submit")
+    for one in described:
+        ending = one["ending"] or one["state"]
+        lines += ["", f"attempt {one['attempt']}: {ending}" + (f" ({one['reason']})" if one["reason"] else "")]
+        lines.append(
+            f"  allocation {one['allocation']}, {one['cluster']} job {one['job'] or '-'}, node {one['node'] or '-'}"
+        )
+        lines.append(f"  known from {one['source'] or '-'}; folder {one['folder']}")
+        if one["log_tail"] and one is described[-1]:
+            lines += [f"  end of {one['log']}:", *(f"  | {line}" for line in one["log_tail"].splitlines())]
+        lines.append(f"  look further: {one['look_further']}")
+    return "\n".join(lines)

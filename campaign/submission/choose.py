@@ -1,0 +1,129 @@
+"""Which slots may be submitted now. Pure: the answer follows from the protocol and the states of the slots."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+
+from acceptance.formats import Ending
+from campaign.documents import Phase
+from campaign.errors import StateError
+from campaign.state import ACTIVE, MISSING, OUT_OF_REACH, SlotState, SlotStatus
+from campaign.submission.plans import pilots_of
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Choice:
+    """What to submit now, and what has to wait or will never be."""
+
+    slots: tuple[str, ...]
+    """Names of the slots to submit, in the order of the protocol."""
+    waiting: tuple[str, ...]
+    """Missing slots that wait for a pilot to complete."""
+    active: tuple[str, ...]
+    """Wanted slots, or pilots of such, that were submitted and have not ended."""
+    out_of_reach: tuple[str, ...]
+    """Wanted slots that can no longer be completed, or whose pilot cannot."""
+
+    @property
+    def phases(self) -> tuple[str, ...]:
+        """The kinds of slots to submit: the second part of their names."""
+        return tuple(dict.fromkeys(name.split("/")[1] for name in self.slots))
+
+
+def _wanted(states: Mapping[str, SlotStatus], phase: Phase | None, only: str) -> list[str]:
+    return [
+        name
+        for name, status in states.items()
+        if (phase is None or status.slot.phase == phase) and (not only or fnmatchcase(name, only))
+    ]
+
+
+def _pilots_for(states: Mapping[str, SlotStatus], missing: Sequence[str], candidate: str) -> list[str]:
+    """Return the pilots, in order, of every side that a missing slot measures: a side's pilot is one."""
+    needed = {pilot for name in missing for pilot in pilots_of(states[name].slot, candidate) if pilot in states}
+    owners = {pilot.partition("/")[0] for pilot in needed}
+    wanted = {states[name].slot.workload for name in missing}
+    return [
+        name
+        for name, status in states.items()
+        if status.slot.kind == "pilot" and name.partition("/")[0] in owners and status.slot.workload in wanted
+    ]
+
+
+def _refuse_incomplete(states: Mapping[str, SlotStatus], owners: set[str]) -> None:
+    """Refuse everything of a side whose adapter lacks what the protocol requires."""
+    for name, status in states.items():
+        owner = name.partition("/")[0]
+        if status.slot.kind == "pilot" and owner in owners and Ending.ADAPTER_INCOMPLETE in status.endings:
+            raise StateError(
+                f"the adapter of {owner} is incomplete: nothing further of it is submitted",
+                where=name,
+                why=status.reason or "the protocol requires a method that the adapter does not offer",
+                hint=f"campaign show {name}; a side with a complete adapter has to be frozen anew",
+            )
+
+
+def choose(states: Mapping[str, SlotStatus], *, candidate: str, phase: Phase | None = None, only: str = "") -> Choice:
+    """Choose the slots to submit now.
+
+    Args:
+        states: The state of every slot of the baseline and of the candidate, by name.
+        candidate: Id of the candidate; empty for none.
+        phase: The one phase that is wanted; default all, in order.
+        only: Glob pattern that the slots' names must match; pilots that they need come along.
+
+    Raises:
+        StateError: A wanted side's adapter is incomplete.
+    """
+    wanted = _wanted(states, phase, only)
+    missing = [name for name in wanted if states[name].state in MISSING]
+    pilots = _pilots_for(states, missing, candidate)
+    owners = {pilot.partition("/")[0] for name in missing for pilot in (*pilots_of(states[name].slot, candidate), name)}
+    _refuse_incomplete(states, owners)
+    open_pilots = {name for name in pilots if states[name].state in MISSING | ACTIVE}
+    open_owners = {name.partition("/")[0] for name in open_pilots}
+    chosen = {name for name in pilots if states[name].state in MISSING}
+    waiting, lost = [], [name for name in wanted if states[name].state in OUT_OF_REACH]
+    for name in missing:
+        needed = [pilot for pilot in pilots_of(states[name].slot, candidate) if pilot in states]
+        if states[name].slot.kind == "pilot":
+            chosen.add(name)
+        elif any(pilot.partition("/")[0] in open_owners for pilot in needed):
+            waiting.append(name)
+        elif all(states[pilot].state is SlotState.COMPLETED for pilot in needed):
+            chosen.add(name)
+        else:
+            lost.append(name)
+    active = [name for name in states if states[name].state in ACTIVE and (name in wanted or name in open_pilots)]
+    return Choice(
+        slots=tuple(name for name in states if name in chosen),
+        waiting=tuple(waiting),
+        active=tuple(active),
+        out_of_reach=tuple(lost),
+    )
+
+
+def find_candidate(given: str, frozen: Sequence[str], in_order: Sequence[str]) -> str:
+    """Return the id of the candidate that is meant, by its first digits or as the last one; empty if there is none.
+
+    Args:
+        given: What the user named; empty for the default.
+        frozen: Ids of the candidates in the home.
+        in_order: The same as the ledger has them, oldest first.
+
+    Raises:
+        StateError: No candidate, or more than one, is meant.
+    """
+    known = [name for name in in_order if name in frozen]
+    if not given:
+        return known[-1] if known else ""
+    matching = [name for name in known if name.startswith(given)]
+    if len(matching) != 1:
+        raise StateError(
+            f"{given!r} names several candidates" if matching else f"no candidate {given!r}",
+            why=f"frozen: {', '.join(known)}" if known else "no candidate has been frozen",
+            hint="campaign freeze --candidate PATH",
+        )
+    return matching[0]

@@ -1,0 +1,300 @@
+"""The submission desk: intent, then transport, then outcome, each recorded before the next step begins.
+
+A desk killed between any two steps leaves a ledger from which the next one goes on: `settle` finds out what became of
+an intent without outcome, and `hand_over` submits again only what surely has no job.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from campaign import ledger as ledgers
+from campaign.documents import Act, Document, Phase
+from campaign.errors import EvidenceError, InfrastructureError, StateError
+from campaign.frozen import Frozen
+from campaign.observation import Observer, View, live_local_jobs
+from campaign.paths import HomePaths
+from campaign.processes import Machine, read_machine
+from campaign.scheduler import Slurm, local_slurm
+from campaign.snapshot.digest import digest_folder
+from campaign.submission import acts
+from campaign.submission.choose import Choice, choose
+from campaign.submission.plans import Batch, make_batches, write_plans
+from campaign.submission.reconcile import Reconciler
+from campaign.transport import (
+    Answer,
+    Request,
+    SubmititTransport,
+    Transport,
+    job_environment,
+    local_parameters,
+    payload,
+    slurm_parameters,
+)
+
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wish:
+    """What a person asked to be submitted."""
+
+    candidate: str
+    """Id; empty for the baseline alone."""
+    cluster: acts.Cluster
+    phase: Phase | None = None
+    only: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Order:
+    """What would be submitted now."""
+
+    again: tuple[Batch, ...]
+    """Submissions that were interrupted and surely have no job."""
+    batches: tuple[Batch, ...]
+    choice: Choice
+
+    @property
+    def all(self) -> tuple[Batch, ...]:
+        """Every batch, interrupted ones first."""
+        return (*self.again, *self.batches)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Desk:
+    """Everything that submitting needs from the outside."""
+
+    paths: HomePaths
+    frozen: Frozen
+    slurm: Slurm
+    transport: Transport
+    machine: Machine
+    observer: Observer
+    clock: Callable[[], float]
+    visible_devices: str
+    """The caller's CUDA_VISIBLE_DEVICES."""
+
+    def history(self) -> acts.History:
+        """Return what the ledger says now."""
+        return acts.fold(ledgers.read_entries(self.paths))
+
+    def view(self, candidate: str, history: acts.History | None = None) -> View:
+        """Look at all slots."""
+        known = self.history() if history is None else history
+        return self.observer.view(self.frozen.protocol, candidate, known, self.clock())
+
+    # --- recording what happened meanwhile
+
+    def settle(self, say: Say) -> None:
+        """Record outcomes that are not in the ledger yet: of interrupted submissions, and of jobs without receipts.
+
+        Raises:
+            InfrastructureError: What became of a submission cannot be found out now.
+        """
+        with ledgers.Ledger.open(self.paths, self.clock) as ledger:
+            for submission in self.history().open_submissions():
+                if submission.not_submitted is None:
+                    self._reconcile(ledger, submission, say)
+            record_endings(ledger, self.view(""))
+
+    def _reconcile(self, ledger: ledgers.Ledger, submission: acts.Submission, say: Say) -> None:
+        reconciler = Reconciler(paths=self.paths, slurm=self.slurm, machine=self.machine)
+        outcome = reconciler.outcome(submission, self.clock())
+        if isinstance(outcome, acts.NotSubmitted):
+            _append(ledger, "not_submitted", outcome)
+            say(f"an interrupted submission never reached {submission.intent.cluster}: {submission.key}")
+            return
+        _append(ledger, "submitted", outcome)
+        say(f"an interrupted submission did reach {submission.intent.cluster}: job {outcome.job}")
+        # Its submitter may have died before it put the payloads where the job looks for them.
+        batch = _batch_of(submission, submission.intent.cluster)
+        self.transport.write_payloads(self.request(batch), submission.key, outcome.job)
+
+    # --- deciding
+
+    def order(self, wish: Wish, view: View, array_limit: int) -> Order:
+        """Return what a wish amounts to now; writes nothing.
+
+        Raises:
+            StateError: Nothing of a wanted side may be submitted, or another local job runs.
+        """
+        again = tuple(_batch_of(one, wish.cluster) for one in view.history.open_submissions() if one.not_submitted)
+        choice = choose(view.slots, candidate=wish.candidate, phase=wish.phase, only=wish.only)
+        batches = make_batches(
+            self.frozen,
+            self.paths,
+            view.history,
+            view.slots,
+            choice.slots,
+            candidate=wish.candidate,
+            cluster=wish.cluster,
+            array_limit=array_limit,
+        )
+        return Order(again=again, batches=tuple(batches), choice=choice)
+
+    def refuse_two_local_jobs(self, view: View) -> None:
+        """Refuse to submit while a local job runs: measurements at the same time disturb one another."""
+        jobs = live_local_jobs(view.history, self.machine, view.history.allocations)
+        if jobs:
+            raise StateError(
+                "a local job of this campaign is still running",
+                why=f"process {jobs[0]} measures; a second job at the same time would disturb it",
+                hint="campaign submit --wait, or campaign status --watch and then submit again, or campaign cancel",
+            )
+
+    def array_limit(self, cluster: acts.Cluster) -> int:
+        """Return the most jobs of one submission."""
+        return self.slurm.array_limit() if cluster == "slurm" else 1
+
+    # --- doing
+
+    def check_frozen(self) -> None:
+        """Refuse to submit a harness that is not the frozen one.
+
+        Raises:
+            EvidenceError: Its digest differs from the manifest's.
+        """
+        found = digest_folder(self.paths.harness)
+        if found != self.frozen.manifest.harness_sha256:
+            raise EvidenceError(
+                "the harness is not the one that was frozen",
+                where=str(self.paths.harness),
+                why=f"its tree digest is {found}, the manifest says {self.frozen.manifest.harness_sha256}",
+                hint="restore the folder from a copy of the home; nothing was submitted",
+            )
+
+    def hand_over(self, wish: Wish, shown: Order, say: Say) -> list[acts.Submitted]:
+        """Submit what was shown, one batch after another.
+
+        Raises:
+            StateError: The campaign has changed since.
+            InfrastructureError: A batch was refused, or it is open whether it was submitted; later ones were not tried.
+        """
+        self.check_frozen()
+        done = []
+        with ledgers.Ledger.open(self.paths, self.clock) as ledger:
+            view = self.view(wish.candidate)
+            if wish.cluster == "local":
+                self.refuse_two_local_jobs(view)
+            if self.order(wish, view, self.array_limit(wish.cluster)).all != shown.all:
+                raise StateError("the campaign has changed since the plan was shown", hint="campaign submit")
+            for batch in shown.all:
+                done.append(self._hand_over_one(ledger, batch))
+                say(f"submitted {len(batch.allocations)} allocation(s) to {batch.cluster}: job {done[-1].job}")
+        return done
+
+    def _hand_over_one(self, ledger: ledgers.Ledger, batch: Batch) -> acts.Submitted:
+        _append(ledger, "intent", self._intent(batch))
+        write_plans(self.frozen, self.paths, batch)
+        answer = self.transport.submit(self.request(batch), batch.key)
+        if answer.error:
+            self._refused(ledger, batch, answer)
+        outcome = acts.Submitted(
+            submission=batch.key,
+            cluster=batch.cluster,
+            job=answer.job,
+            array=answer.array,
+            host=self.machine.host,
+            boot_id=self.machine.boot_id,
+            process_start=answer.process_start,
+            source="transport",
+        )
+        _append(ledger, "submitted", outcome)
+        return outcome
+
+    def _refused(self, ledger: ledgers.Ledger, batch: Batch, answer: Answer) -> None:
+        """Record a refusal, unless a job exists after all: an sbatch that timed out may have made one."""
+        submission = self.history().submissions[batch.key]
+        outcome = Reconciler(paths=self.paths, slurm=self.slurm, machine=self.machine).outcome(submission, self.clock())
+        name: Act = "submitted" if isinstance(outcome, acts.Submitted) else "not_submitted"
+        _append(ledger, name, outcome)
+        raise InfrastructureError(
+            f"{batch.cluster} did not take the submission",
+            where=str(self.paths.submission(batch.key).log),
+            why=" ".join(answer.error.split())[:600],
+            hint="mend the cause, then: campaign submit" if name == "not_submitted" else "campaign submit",
+        )
+
+    def _intent(self, batch: Batch) -> acts.Intent:
+        return acts.Intent(
+            submission=batch.key,
+            cluster=batch.cluster,
+            host=self.machine.host,
+            boot_id=self.machine.boot_id,
+            candidate=batch.candidate,
+            allocations=batch.allocations,
+        )
+
+    def request(self, batch: Batch) -> Request:
+        """Return what a batch asks of submitit."""
+        manifest, device = self.frozen.manifest, self.frozen.protocol.execution.device
+        folder = self.paths.submission(batch.key)
+        plans = [self.paths.allocation(one.allocation).plan for one in batch.allocations]
+        groups = [plans] if batch.cluster == "local" else [[plan] for plan in plans]
+        table: Mapping[str, Any] = manifest.resources[batch.cluster]
+        if batch.cluster == "local":
+            parameters = local_parameters(table, device=device, visible=self.visible_devices)
+        else:
+            parameters = slurm_parameters(table, batch.key)
+        return Request(
+            cluster=batch.cluster,
+            folder=str(folder.root),
+            minutes=batch.minutes,
+            parameters=parameters,
+            payloads=tuple(payload(manifest.harness_python, self.paths, folder.bytecode, group) for group in groups),
+        )
+
+
+def _append(ledger: ledgers.Ledger, act: Act, data: Document) -> None:
+    ledger.append(act, data.model_dump(mode="json"))
+
+
+def _batch_of(submission: acts.Submission, cluster: acts.Cluster) -> Batch:
+    intent = submission.intent
+    return Batch(
+        key=intent.submission,
+        cluster=cluster,
+        candidate=intent.candidate,
+        minutes=max(one.minutes for one in intent.allocations),
+        allocations=intent.allocations,
+    )
+
+
+def record_endings(ledger: ledgers.Ledger, view: View) -> list[acts.EndedAttempt]:
+    """Record, once, the ending of every attempt whose job ended without a receipt; return what was recorded."""
+    recorded = []
+    for status in view.attempts.values():
+        if status.ending is None or status.receipt is not None or status.source == "ledger":
+            continue
+        ended = acts.EndedAttempt(
+            slot=status.slot,
+            attempt=status.attempt,
+            allocation=status.allocation,
+            ending=status.ending,
+            reason=status.reason,
+            source=status.source or "files",
+        )
+        _append(ledger, "ended", ended)
+        recorded.append(ended)
+    return recorded
+
+
+def open_desk(paths: HomePaths, frozen: Frozen, clock: Callable[[], float]) -> Desk:
+    """Return a desk that uses this host's Slurm commands and submitit."""
+    sides = [frozen.manifest.baseline, *(one.candidate for one in frozen.candidates.values())]
+    names = sorted({name for side in sides for name in side.pass_environment})
+    slurm, machine = local_slurm(), read_machine()
+    return Desk(
+        paths=paths,
+        frozen=frozen,
+        slurm=slurm,
+        transport=SubmititTransport(paths=paths, environment=job_environment(os.environ, names)),
+        machine=machine,
+        observer=Observer(paths=paths, slurm=slurm, machine=machine),
+        clock=clock,
+        visible_devices=os.environ.get("CUDA_VISIBLE_DEVICES", ""),
+    )

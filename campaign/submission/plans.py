@@ -1,0 +1,212 @@
+"""From chosen slots to allocations: their ids, keys, attempt numbers, update counts and allocation.json."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from campaign import files
+from campaign.calibration import pilot_rate, updates_per_window
+from campaign.documents import AllocationPlan, PlannedAttempt, Runnable, Side, SideName, Slot, slot_for
+from campaign.errors import StateError
+from campaign.frozen import Frozen
+from campaign.paths import HomePaths, SnapshotPaths
+from campaign.protocol import pack
+from campaign.state import SlotStatus
+from campaign.submission.acts import Cluster, History, IntendedAllocation, IntendedAttempt
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Batch:
+    """One submission that is about to be intended: one job array, or one local job."""
+
+    key: str
+    cluster: Cluster
+    candidate: str
+    minutes: int
+    allocations: tuple[IntendedAllocation, ...]
+
+
+def pilot_of(slot: Slot, side: SideName, candidate: str) -> str:
+    """Return the name of the pilot that a slot's side needs."""
+    owner = candidate if side == "candidate" else "baseline"
+    return f"{owner}/pilot/{slot.workload}"
+
+
+def pilots_of(slot: Slot, candidate: str) -> tuple[str, ...]:
+    """Return the names of the pilots that a slot needs."""
+    if slot.kind == "pilot":
+        return ()
+    return tuple(dict.fromkeys(pilot_of(slot, side, candidate) for side in slot.order))
+
+
+def _updates(status: SlotStatus, states: Mapping[str, SlotStatus], frozen: Frozen, candidate: str) -> int:
+    """Return the updates per window of a slot's next attempt; 0 for a pilot."""
+    rates = []
+    for name in pilots_of(status.slot, candidate):
+        completed = states[name].completed
+        if completed is None or completed.receipt is None:
+            raise ValueError(f"{status.name} was chosen before its pilot {name} completed")
+        rates.append(pilot_rate(completed.receipt))
+    return updates_per_window(frozen.protocol.throughput, rates, status.endings) if rates else 0
+
+
+def _side_of(name: SideName) -> Literal["baseline", "candidate"]:
+    return "candidate" if name == "candidate" else "baseline"
+
+
+def _runnable(identity: str, side: Side, snapshot: SnapshotPaths, frozen: Frozen) -> Runnable:
+    environment = dict(side.environment)
+    for name, data in frozen.manifest.data.items():
+        environment = {key: value.replace(f"${{data.{name}}}", data.path) for key, value in environment.items()}
+    return Runnable(
+        id=identity,
+        tree=str(snapshot.tree),
+        files=str(snapshot.listing),
+        snapshot_sha256=side.snapshot_sha256,
+        python=side.python,
+        adapter=side.adapter,
+        python_path=side.python_path,
+        environment=environment,
+        pass_environment=side.pass_environment,
+        launch=side.launch,
+    )
+
+
+def _runnables(
+    frozen: Frozen, paths: HomePaths, candidate: str, slots: Sequence[Slot]
+) -> dict[Literal["baseline", "candidate"], Runnable]:
+    needed = {_side_of(name) for slot in slots for name in slot.order}
+    runnables: dict[Literal["baseline", "candidate"], Runnable] = {}
+    if "baseline" in needed:
+        runnables["baseline"] = _runnable("baseline", frozen.manifest.baseline, paths.baseline, frozen)
+    if "candidate" in needed:
+        side = frozen.candidates[candidate].candidate
+        runnables["candidate"] = _runnable(candidate, side, paths.candidate(candidate), frozen)
+    return runnables
+
+
+def build_plan(
+    frozen: Frozen, paths: HomePaths, key: str, allocation: str, attempts: Sequence[IntendedAttempt]
+) -> AllocationPlan:
+    """Return allocation.json of one allocation: a function of what is frozen and of the intent alone.
+
+    Args:
+        frozen: The frozen documents.
+        paths: The home.
+        key: The submission's key.
+        allocation: Id of the allocation.
+        attempts: Its attempts, in the order in which they run.
+    """
+    # An allocation holds slots of one side.
+    candidate = attempts[0].slot.partition("/")[0]
+    by_name = {slot_for(slot.slot, candidate): slot for slot in frozen.protocol.slots}
+    slots = [by_name[attempt.slot] for attempt in attempts]
+    return AllocationPlan(
+        allocation=allocation,
+        key=key,
+        home=str(paths.root),
+        manifest_sha256=frozen.manifest_sha256,
+        protocol_sha256=frozen.protocol_sha256,
+        harness_sha256=frozen.manifest.harness_sha256,
+        sides=_runnables(frozen, paths, candidate, slots),
+        data=dict(frozen.manifest.data),
+        attempts=tuple(
+            PlannedAttempt(
+                slot=attempt.slot,
+                attempt=attempt.attempt,
+                kind=slot.kind,
+                workload=slot.workload,
+                repeat=slot.repeat,
+                pair=slot.pair,
+                order=slot.order,
+                updates=attempt.updates,
+            )
+            for slot, attempt in zip(slots, attempts, strict=True)
+        ),
+    )
+
+
+def make_key(campaign: str, frozen: Frozen, paths: HomePaths, allocations: Sequence[str]) -> str:
+    """Return the key of a submission: the same for the same allocations of the same home, and of no other."""
+    text = "\n".join([frozen.manifest_sha256, str(paths.root), *allocations])
+    return f"campaign-{campaign[:40]}-{files.sha256_bytes(text.encode())[:16]}"
+
+
+def make_batches(
+    frozen: Frozen,
+    paths: HomePaths,
+    history: History,
+    states: Mapping[str, SlotStatus],
+    chosen: Sequence[str],
+    *,
+    candidate: str,
+    cluster: Cluster,
+    array_limit: int,
+) -> list[Batch]:
+    """Return the submissions that would make the chosen slots' next attempts.
+
+    Args:
+        frozen: The frozen documents.
+        paths: The home.
+        history: What the ledger says.
+        states: The state of every slot, by name.
+        chosen: Names of the slots.
+        candidate: Id of the candidate; empty for none.
+        cluster: Where they shall run.
+        array_limit: Most jobs of one array.
+    """
+    resources = frozen.manifest.resources
+    packed = pack([states[name].slot for name in chosen], int(resources["submission"]["workloads_per_allocation"]))
+    first = 1 + len(history.allocations)
+    names = [f"a{number:05d}" for number in range(first, first + len(packed))]
+    minutes = int(resources[cluster]["minutes"])
+    # One local job holds everything, since measurements at the same time disturb one another.
+    size = len(packed) if cluster == "local" else array_limit
+    batches = []
+    for start in range(0, len(packed), size or 1):
+        chunk = names[start : start + size]
+        key = make_key(frozen.manifest.campaign, frozen, paths, chunk)
+        allocations = []
+        for name, slots in zip(chunk, packed[start : start + size], strict=True):
+            attempts = tuple(
+                IntendedAttempt(
+                    slot=slot_for(slot.slot, candidate),
+                    attempt=1 + len(history.attempts(slot_for(slot.slot, candidate))),
+                    updates=_updates(states[slot_for(slot.slot, candidate)], states, frozen, candidate),
+                )
+                for slot in slots
+            )
+            plan = build_plan(frozen, paths, key, name, attempts)
+            digest = files.sha256_bytes(plan.to_bytes())
+            allocations.append(
+                IntendedAllocation(allocation=name, minutes=minutes, plan_sha256=digest, attempts=attempts)
+            )
+        batches.append(
+            Batch(key=key, cluster=cluster, candidate=candidate, minutes=minutes, allocations=tuple(allocations))
+        )
+    return batches
+
+
+def write_plans(frozen: Frozen, paths: HomePaths, batch: Batch) -> None:
+    """Write allocation.json of every allocation of a batch, where it is not there yet.
+
+    Raises:
+        StateError: This release would write another plan than the one that was intended.
+    """
+    for allocation in batch.allocations:
+        plan = build_plan(frozen, paths, batch.key, allocation.allocation, allocation.attempts).to_bytes()
+        folder = paths.allocation(allocation.allocation)
+        if files.sha256_bytes(plan) != allocation.plan_sha256:
+            raise StateError(
+                f"allocation {allocation.allocation} cannot be written as it was intended",
+                where=str(folder.plan),
+                why="another release of campaign, or another place of the home, made the intent",
+                hint="use that release, in that place, or give the allocation up: campaign cancel",
+            )
+        folder.root.mkdir(parents=True, exist_ok=True)
+        if not folder.plan.exists():
+            files.write_new(folder.plan, plan)
+        elif files.sha256_file(folder.plan) != allocation.plan_sha256:
+            raise StateError("not the allocation that was intended", where=str(folder.plan))

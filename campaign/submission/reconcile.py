@@ -1,0 +1,147 @@
+"""Finding out what became of submissions whose submitter was killed before it could say.
+
+An intent without outcome is looked for where its job would be: in the transport's own answer, among the processes of
+this host, in what the job itself wrote, in the queue and in the accounting database. Found is recorded as submitted,
+surely absent as not submitted, and what cannot be told is an error: it is never guessed.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from campaign.documents import Started
+from campaign.errors import InfrastructureError, StateError
+from campaign.paths import HomePaths
+from campaign.processes import Machine, Process, find_processes, is_alive
+from campaign.scheduler import JobRecord, Slurm
+from campaign.submission.acts import NotSubmitted, Submission, Submitted
+from campaign.transport import CHILD, read_answer
+
+CHILD_GRACE_S = 120.0
+"""How long to wait for a transport that outlived its driver."""
+ELSEWHERE_GRACE_S = 900.0
+"""Age after which a submission made on another host cannot still be under way there."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reconciler:
+    """Where to look."""
+
+    paths: HomePaths
+    slurm: Slurm
+    machine: Machine
+    sleep: Callable[[float], None] = time.sleep
+
+    def outcome(self, submission: Submission, now: float) -> Submitted | NotSubmitted:
+        """Return what became of a submission.
+
+        Args:
+            submission: One without a job.
+            now: Seconds since the epoch.
+
+        Raises:
+            InfrastructureError: The scheduler did not answer.
+            StateError: It cannot be told from this host.
+        """
+        self._wait_for_child(submission, now)
+        found = self._from_answer(submission)
+        if found is None:
+            found = (
+                self._on_slurm(submission, now) if submission.intent.cluster == "slurm" else self._locally(submission)
+            )
+        if found is not None:
+            return found
+        return NotSubmitted(submission=submission.key, reason=self._why_absent(submission))
+
+    def _why_absent(self, submission: Submission) -> str:
+        answer = read_answer(self.paths.submission(submission.key))
+        if answer is not None and answer.error:
+            return answer.error
+        place = (
+            "neither the queue nor accounting" if submission.intent.cluster == "slurm" else "no process of this host"
+        )
+        return f"the submitter ended before it; {place} knows {submission.key}"
+
+    def _wait_for_child(self, submission: Submission, now: float) -> None:
+        """Wait until the transport's child process is gone: until then nothing can be told."""
+        intent = submission.intent
+        if (intent.host, intent.boot_id) != (self.machine.host, self.machine.boot_id):
+            if intent.host != self.machine.host and not (now - submission.intended_at > ELSEWHERE_GRACE_S):
+                raise StateError(
+                    f"a submission of {intent.host} may still be under way",
+                    why=f"{submission.key} was intended {now - submission.intended_at:.0f} s ago on another host",
+                    hint=f"run campaign submit on {intent.host}, or here in {ELSEWHERE_GRACE_S / 60:.0f} minutes",
+                )
+            return
+        children = list(find_processes(f"{CHILD}\0submit\0{self.paths.submission(submission.key).request}"))
+        # sbatch outlives a child that is killed, and may still be talking to the controller.
+        children += list(find_processes(f"sbatch\0{self.paths.submission(submission.key).root}/"))
+        waited = 0.0
+        while any(is_alive(child) for child in children):
+            if waited >= CHILD_GRACE_S:
+                raise InfrastructureError(
+                    "a submission is still under way",
+                    where=str(self.paths.submission(submission.key).log),
+                    why=f"process {children[0].pid} has not ended within {CHILD_GRACE_S:.0f} s",
+                    hint="try again later",
+                )
+            self.sleep(0.1)
+            waited += 0.1
+
+    def _submitted(
+        self, submission: Submission, job: str, source: str, *, array: bool = False, start: int = 0
+    ) -> Submitted:
+        return Submitted(
+            submission=submission.key,
+            cluster=submission.intent.cluster,
+            job=job,
+            array=array,
+            host=submission.intent.host,
+            boot_id=submission.intent.boot_id,
+            process_start=start,
+            source=source,
+        )
+
+    def _from_answer(self, submission: Submission) -> Submitted | None:
+        answer = read_answer(self.paths.submission(submission.key))
+        if answer is None or answer.error:
+            return None
+        return self._submitted(submission, answer.job, "answer", array=answer.array, start=answer.process_start)
+
+    def _on_slurm(self, submission: Submission, now: float) -> Submitted | None:
+        keys = [submission.key]
+        records = self.slurm.queue(keys) or self._accounting(submission, now)
+        if not records:
+            return None
+        newest = max(records, key=lambda record: record.submitted_at)
+        job, _, index = newest.job.partition("_")
+        return self._submitted(submission, job, newest.source, array=bool(index))
+
+    def _accounting(self, submission: Submission, now: float) -> list[JobRecord]:
+        try:
+            return self.slurm.accounting([submission.key], now - submission.intended_at)
+        except InfrastructureError:
+            # A site may have no accounting. The queue answered; a job that began in spite of it has said so on disk.
+            if self._started(submission) is not None:
+                raise
+            return []
+
+    def _started(self, submission: Submission) -> Started | None:
+        for planned in submission.intent.allocations:
+            path = self.paths.allocation(planned.allocation).started
+            if path.exists():
+                return Started.read(path)
+        return None
+
+    def _locally(self, submission: Submission) -> Submitted | None:
+        folder = self.paths.submission(submission.key).root
+        controller = next(find_processes(f"submitit.local._local\0{folder}"), None)
+        if controller is not None and submission.intent.host == self.machine.host:
+            return self._submitted(submission, str(controller.pid), "process", start=controller.start)
+        started = self._started(submission)
+        if started is None:
+            return None
+        harness = Process(pid=started.pid, start=started.process_start)
+        return self._submitted(submission, str(harness.pid), "started.json", start=harness.start)

@@ -1,0 +1,119 @@
+"""What a person reads before saying yes: the plan with its cost, and the very scripts of a dry run."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from campaign.cli.output import table
+from campaign.documents import Slot, slot_for
+from campaign.frozen import Frozen
+from campaign.submission.acts import IntendedAllocation
+from campaign.submission.cost import device_hours
+from campaign.submission.desk import Desk, Order
+from campaign.submission.plans import Batch
+
+
+def _slots(frozen: Frozen, batch: Batch) -> Iterator[tuple[IntendedAllocation, list[Slot]]]:
+    by_name = {slot_for(slot.slot, batch.candidate): slot for slot in frozen.protocol.slots}
+    for allocation in batch.allocations:
+        yield allocation, [by_name[attempt.slot] for attempt in allocation.attempts]
+
+
+def _hours(frozen: Frozen, batch: Batch) -> float:
+    groups = [slots for _, slots in _slots(frozen, batch)]
+    return device_hours(frozen.protocol, frozen.manifest.resources, batch.cluster, groups)
+
+
+def describe_batch(frozen: Frozen, batch: Batch) -> dict[str, Any]:
+    """Return one submission as a JSON value."""
+    return {
+        "submission": batch.key,
+        "cluster": batch.cluster,
+        "most_device_hours": round(_hours(frozen, batch), 3),
+        "allocations": [
+            {"allocation": one.allocation, "attempts": [attempt.model_dump(mode="json") for attempt in one.attempts]}
+            for one in batch.allocations
+        ],
+    }
+
+
+def describe_order(frozen: Frozen, order: Order) -> dict[str, Any]:
+    """Return an order as a JSON value."""
+    return {
+        "submissions": [describe_batch(frozen, batch) for batch in order.all],
+        "waiting": list(order.choice.waiting),
+        "active": list(order.choice.active),
+        "out_of_reach": list(order.choice.out_of_reach),
+    }
+
+
+def plan_text(frozen: Frozen, order: Order) -> str:
+    """Return the plan as a table: what, how many, and the most device-hours."""
+    rows = []
+    for batch in order.all:
+        kinds: dict[str, int] = {}
+        again = 0
+        for allocation, slots in _slots(frozen, batch):
+            for slot in slots:
+                kinds[slot.kind] = kinds.get(slot.kind, 0) + 1
+            again += sum(attempt.attempt > 1 for attempt in allocation.attempts)
+        what = ", ".join(f"{number} {kind.replace('_', ' ')}" for kind, number in kinds.items())
+        jobs = (
+            "1 job" if batch.cluster == "local" or len(batch.allocations) == 1 else f"array of {len(batch.allocations)}"
+        )
+        retries = f"{again} retries" if again else ""
+        note = "interrupted before" if batch in order.again else retries
+        rows.append((batch.cluster, jobs, str(len(batch.allocations)), what, f"{_hours(frozen, batch):.2f}", note))
+    header = ("cluster", "as", "allocations", "attempts", "most device-hours", "")
+    total = sum(_hours(frozen, batch) for batch in order.all)
+    return f"{table(header, rows)}\nat most {total:.2f} device-hours in all"
+
+
+def dry_run(desk: Desk, order: Order) -> list[dict[str, Any]]:
+    """Return the script and the command lines of every submission; writes nothing."""
+    shown = []
+    for batch in order.all:
+        request = desk.request(batch)
+        script = desk.transport.show(request) if batch.cluster == "slurm" else ""
+        shown.append(
+            {
+                "submission": batch.key,
+                "cluster": batch.cluster,
+                "script": script,
+                "payloads": [list(argv) for argv in request.payloads],
+            }
+        )
+    return shown
+
+
+def dry_run_text(shown: list[dict[str, Any]]) -> str:
+    """Return a dry run for reading."""
+    parts = []
+    for one in shown:
+        parts.append(f"# submission {one['submission']} to {one['cluster']}")
+        if one["script"]:
+            parts.append(one["script"].rstrip())
+        for index, argv in enumerate(one["payloads"]):
+            parts.append(f"# job {index} becomes:\n{shlex.join(argv)}")
+    return "\n\n".join(parts)
+
+
+def reasons(order: Order, slots: Mapping[str, Any]) -> list[str]:
+    """Return what a person should know beside the plan, one sentence a line."""
+    choice, said = order.choice, []
+    if choice.waiting:
+        said.append(f"{len(choice.waiting)} slot(s) wait for a pilot: run campaign submit again when it has ended")
+    if choice.active:
+        said.append(f"{len(choice.active)} slot(s) are under way already")
+    if choice.out_of_reach:
+        shown = ", ".join(choice.out_of_reach[:3]) + (", ..." if len(choice.out_of_reach) > 3 else "")
+        said.append(f"{len(choice.out_of_reach)} slot(s) can no longer be completed: {shown}")
+        said += [
+            f"{name}: {slots[name].state.value} after {len(slots[name].attempts)} attempt(s), last "
+            f"{slots[name].endings[-1].value}: {slots[name].reason or 'no reason given'}"
+            for name in choice.out_of_reach[:3]
+            if slots[name].endings
+        ]
+    return said
