@@ -15,6 +15,7 @@ from campaign.config.locate import KeyPath, Position, locate
 from campaign.config.model import CampaignFile, Config, Matrix, Side
 from campaign.config.values import REFERENCE, ExactFloat
 from campaign.errors import ConfigError
+from campaign.protocol import expand_slots
 
 _TOML_PLACE = re.compile(r"\s*\(at (?:line (\d+), column (\d+)|end of document)\)$")
 
@@ -34,7 +35,7 @@ def load_config(path: Path) -> Config:
         raise ConfigError(
             f"cannot be read: {error.strerror}", where=str(path), hint="campaign init DIR writes a first campaign.toml"
         ) from error
-    return parse_config(raw, path=path.resolve())
+    return parse_config(raw, path=path.parent.resolve() / path.name)
 
 
 def parse_config(raw: bytes, *, path: Path) -> Config:
@@ -63,6 +64,12 @@ def parse_config(raw: bytes, *, path: Path) -> Config:
             ("matrix",),
             "nothing would be judged: there is neither a category nor a production workload",
             hint='add [[category]] name = "...", or production = true on a workload',
+        )
+    if config.baseline_first and not any(slot.phase == "baseline" for slot in expand_slots(config, expansion)):
+        raise config.error(
+            ("baseline_first",),
+            "baseline_first would wait for nothing: no slot measures the baseline alone",
+            hint="set throughput.solo = true, or baseline_first = false",
         )
     return config
 
@@ -117,6 +124,8 @@ def _parse_toml(raw: bytes, *, where: str) -> dict[str, Any]:
         position = Position(int(place[1]), int(place[2])) if place is not None and place[1] else end
         what = _TOML_PLACE.sub("", str(error))
         raise ConfigError(f"not valid TOML: {what}", where=f"{where}:{position.line}:{position.column}") from error
+    except ValueError as error:  # an integer with more digits than Python converts
+        raise ConfigError(f"not valid TOML: {error}", where=where) from error
     except RecursionError as error:
         raise ConfigError("not valid TOML: nested too deeply", where=where) from error
 

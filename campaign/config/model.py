@@ -65,7 +65,7 @@ class Side(Table):
         default=(), description="variables taken over from the environment of the allocation; all others are dropped"
     )
     lockfile: FilePath | None = Field(default=None, description="lock file of the dependencies; its digest is frozen")
-    include: Texts = Field(
+    include: InsidePaths = Field(
         default=(), description="glob patterns of files to freeze although git ignores them, such as build products"
     )
     launch: Texts = Field(default=(), description="command put before the interpreter, such as a container's")

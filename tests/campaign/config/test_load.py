@@ -69,6 +69,13 @@ def test_relative_paths_do_not_follow_the_interpreters_link(tmp_path: Path) -> N
     assert load_config(tmp_path / "campaign.toml").baseline.python == tmp_path.resolve() / "python"
 
 
+def test_a_linked_file_is_read_from_the_folder_of_the_link(tmp_path: Path) -> None:
+    (tmp_path / "real").mkdir()
+    (tmp_path / "real" / "one.toml").write_text(BASE)
+    (tmp_path / "campaign.toml").symlink_to("real/one.toml")
+    assert load_config(tmp_path / "campaign.toml").baseline.source == tmp_path.resolve() / "src"
+
+
 def test_numbers_that_decide_keep_their_exact_text() -> None:
     assert parse(BASE).throughput.window_s == "0.30"
     text = BASE.replace(
@@ -118,6 +125,9 @@ def test_numbers_that_decide_keep_their_exact_text() -> None:
         ("{ DATA", '{ "A=B"', "6:17", "environment variable"),
         ("[data.plays]", 'pass_environment = ["DATA"]\n[data.plays]', "6:17", "both set and passed"),
         ("[data.plays]", 'python_path = ["../x"]\n[data.plays]', "7:16", "below the source"),
+        ("[data.plays]", 'include = ["/tmp/*.so"]\n[data.plays]', "7:12", "below the source"),
+        ("windows = 3", "solo = false\ncontrols = false", "1:1", "wait for nothing"),
+        ('"demo"', '"demo"\nbaseline_first = 1', "2:1", "valid boolean"),
         ("[throughput]", '[retries]\nagain = ["nodefail"]\n[throughput]', "10:10", "retries.again"),
         ("[throughput]", '[retries]\nagain = ["completed"]\n[throughput]', "9:1", "completed"),
         ("[throughput]", '[retries]\nagain_once = ["lost"]\n[throughput]', "10:1", "both again and again_once"),
@@ -167,6 +177,12 @@ def test_a_file_that_is_not_there_or_not_text_is_named(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="UTF-8") as broken:
         load_config(tmp_path / "campaign.toml")
     assert broken.value.where.endswith("campaign.toml:2:10")
+
+
+@pytest.mark.parametrize("value", ["9" * 5000, "[" * 3000, "1" + "0" * 4000])
+def test_values_beyond_the_parser_are_refused(value: str) -> None:
+    with pytest.raises(ConfigError):
+        parse(BASE.replace("windows = 3", f"windows = {value}"))
 
 
 @given(st.text(max_size=200))

@@ -8,7 +8,9 @@ from pydantic import BaseModel
 
 from campaign import documents
 from campaign.config import model
+from campaign.config.load import parse_config
 from campaign.config.reference import keys_text, replace_keys, schema, schema_text
+from campaign.matrix import expand
 
 DOCS = Path(__file__).parents[3] / "docs"
 Golden = Callable[[Path, bytes], None]
@@ -59,3 +61,11 @@ def test_tables_of_rules_are_the_protocols_with_its_defaults(
 ) -> None:
     assert list(table.model_fields) == list(document.model_fields)
     assert document(**dict(table())) == document()
+
+
+def test_the_matrix_in_the_page_is_a_matrix() -> None:
+    snippet = (DOCS / "config.md").read_text().partition("```toml\n")[2].partition("```")[0]
+    sides = 'name = "x"\n[baseline]\nsource = "."\nadapter = "a:b"\npython = "./python"\n'
+    expansion = expand(parse_config((sides + snippet).encode(), path=Path("/c/campaign.toml")))
+    assert len(expansion.workloads) == 2 * 2 * 2 * 2 - 4 + 1
+    assert expansion.categories[0].workloads[-1] == "accumulation-remainder"

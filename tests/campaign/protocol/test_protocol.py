@@ -93,7 +93,8 @@ def test_slots_have_the_names_of_the_formats() -> None:
 
 
 def test_solo_and_controls_can_be_left_out() -> None:
-    counts = Counter(slot.kind for slot in build_protocol(parse("solo = false\ncontrols = false")).slots)
+    text = TEXT.replace('name = "demo"', 'name = "demo"\nbaseline_first = false')
+    counts = Counter(slot.kind for slot in build_protocol(parse("solo = false\ncontrols = false", text)).slots)
     assert counts == {"pilot": 14, "pair": 21}
 
 
