@@ -183,6 +183,8 @@ class Home:
     paths: HomePaths
     protocol: documents.Protocol
     candidate: str = CANDIDATE
+    snapshot_sha256: str = SNAPSHOTS["candidate"]
+    """The candidate's."""
     ratio: Callable[[str, int], float] = field(default=lambda _workload, _repeat: 1.1)
     allocations: int = 0
 
@@ -253,8 +255,11 @@ class Home:
         self.append("intent", intent.model_dump(mode="json"))
         return allocation
 
+    def _snapshot(self, side: str) -> str:
+        return self.snapshot_sha256 if side == "candidate" else SNAPSHOTS["baseline"]
+
     def _runnable(self, side: Literal["baseline", "candidate"]) -> documents.Runnable:
-        described = make_side(SNAPSHOTS[side])
+        described = make_side(self._snapshot(side))
         return documents.Runnable(
             id="baseline" if side == "baseline" else self.candidate,
             tree="/nowhere/tree",
@@ -350,7 +355,7 @@ class Home:
             manifest_sha256=files.sha256_file(self.paths.manifest),
             protocol_sha256=files.sha256_file(self.paths.protocol),
             harness_sha256="d" * 64,
-            snapshots={side: SNAPSHOTS["candidate" if side == "candidate" else "baseline"] for side in slot.order},
+            snapshots={side: self._snapshot(side) for side in slot.order},
             job=documents.JobIdentity(
                 scheduler="local", cluster="", job_id="1", array_job_id="", array_task_id="", restart_count=0
             ),
@@ -475,7 +480,8 @@ def freeze(
 
 
 def freeze_candidate(home: Home, candidate: str = CANDIDATE, snapshot_sha256: str = SNAPSHOTS["candidate"]) -> None:
-    """Add a frozen candidate."""
+    """Add a frozen candidate; what the home does from now on is about this one."""
+    home.candidate, home.snapshot_sha256 = candidate, snapshot_sha256
     manifest = documents.CandidateManifest(
         id=candidate,
         manifest_sha256=files.sha256_file(home.paths.manifest),
@@ -489,6 +495,13 @@ def freeze_candidate(home: Home, candidate: str = CANDIDATE, snapshot_sha256: st
     folder.root.mkdir(parents=True)
     folder.manifest.write_bytes(manifest.to_bytes())
     home.append("froze_candidate", {"candidate": candidate, "manifest_sha256": files.sha256_file(folder.manifest)})
+
+
+def attempt_all(home: Home, side: Literal["baseline", "candidate"]) -> None:
+    """Give every slot of a side one completed, sealed attempt."""
+    for slot in home.protocol.slots:
+        if slot.side == side:
+            home.attempt(slot)
 
 
 def build_home(
@@ -512,11 +525,7 @@ def build_home(
     """
     home = freeze(root, cases, repeats=repeats, solo=solo, controls=controls)
     home.ratio = ratio
-    for slot in home.protocol.slots:
-        if slot.side == "baseline":
-            home.attempt(slot)
+    attempt_all(home, "baseline")
     freeze_candidate(home)
-    for slot in home.protocol.slots:
-        if slot.side == "candidate":
-            home.attempt(slot)
+    attempt_all(home, "candidate")
     return home
