@@ -174,8 +174,9 @@ def _check_updates(group: Sequence[Slot], selections: dict[str, Selection], coun
     """After a short window a pair measures twice the updates; otherwise the count is the same in all repeats."""
     twice_planned: set[int] = set()
     for slot in group:
-        factor = 1 if selections[slot.slot].doubled else 2
-        twice_planned |= {factor * row.updates for row in counted[slot.slot]}
+        updates = {row.updates for row in counted[slot.slot]}
+        if len(updates) == 1 and min(updates) > 0:  # else the slot has been named already, and says nothing of others
+            twice_planned.add(updates.pop() * (1 if selections[slot.slot].doubled else 2))
     if len(twice_planned) > 1:
         reason = f"{group[0].workload}: the {group[0].kind}s differ in updates per window over the repeats"
         say(Finding.INVALID, reason, [slot.slot for slot in group])

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import TypeVar
 
@@ -52,36 +52,15 @@ def check(plan: Plan, identity: Identity, evidence: Evidence) -> Checked:
         identity: The parsed identity.json.
         evidence: The parsed rows.
     """
-    problems = [*_check_identity(identity), *_check_absent(plan, evidence)]
-
-    def run(file: str, compute: Callable[[], tuple[_T, list[Problem]]], otherwise: _T) -> _T:
-        """Run one check. Whatever goes wrong inside makes every measured slot unusable."""
-        try:
-            result, found = compute()
-        except Exception as error:  # noqa: BLE001 - an unforeseen exception must block, whatever it is
-            reason = f"the check failed: {type(error).__name__}: {error}"
-            slots = tuple(sorted(slot.slot for slot in plan.measured.values()))
-            result, found = otherwise, [Problem(file=file, finding=Finding.INVALID, reason=reason, slots=slots)]
-        problems.extend(found)
-        return result
-
-    attempts = evidence.attempts or ()
-    none = dict.fromkeys((slot.slot for slot in plan.measured.values()), NOTHING)
-    selections = run(ATTEMPTS.file, lambda: check_attempts(plan, attempts), none)
-    rows = partial(check_rows.check, plan, selections=selections, attempts=attempts)
-    counted: Counted = {}
-    empty: Counted = {}
+    guard = _Guard(slots=tuple(sorted(slot.slot for slot in plan.measured.values())))
+    guard.problems.extend([*_check_identity(identity), *_check_absent(plan, evidence)])
+    selections = guard.run(
+        ATTEMPTS.file, lambda: check_attempts(plan, evidence.attempts), dict.fromkeys(guard.slots, NOTHING)
+    )
+    counted = _check_measurements(plan, evidence, selections, guard)
     no_gates: list[Gate] = []
-    if evidence.pairs is not None:
-        pairs = partial(rows, PAIRS, comparisons=("candidate", "control"), rows=evidence.pairs)
-        counted |= run(PAIRS.file, pairs, empty)
-    if evidence.baseline is not None:
-        counted |= run(BASELINE.file, partial(rows, BASELINE, comparisons=("solo",), rows=evidence.baseline), empty)
-    windows = evidence.windows
-    if windows is not None:
-        run(WINDOWS.file, lambda: (None, check_windows.check(plan, attempts, counted, windows)), None)
-    gates = run(ATTEMPTS.file, lambda: _check_paths(plan, selections), no_gates)
-    ordered = sorted(problems, key=lambda item: (item.file, item.finding, item.reason))
+    gates = guard.run(ATTEMPTS.file, lambda: _check_paths(plan, selections), no_gates)
+    ordered = sorted(guard.problems, key=lambda item: (item.file, item.finding, item.reason))
     by_slot: dict[str, list[Problem]] = defaultdict(list)
     for problem in ordered:
         for slot in problem.slots:
@@ -93,20 +72,58 @@ def check(plan: Plan, identity: Identity, evidence: Evidence) -> Checked:
     )
 
 
-def check_attempts(plan: Plan, rows: Sequence[AttemptRow]) -> tuple[dict[str, Selection], list[Problem]]:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Guard:
+    """Collects problems. Whatever goes wrong inside a check becomes one that makes every measured slot unusable."""
+
+    slots: tuple[str, ...]
+    problems: list[Problem] = field(default_factory=list)
+
+    def run(self, file: str, compute: Callable[[], tuple[_T, list[Problem]]], otherwise: _T) -> _T:
+        """Return what a check found out, or `otherwise` if it failed."""
+        try:
+            result, found = compute()
+        except Exception as error:  # noqa: BLE001 - an unforeseen exception must block, whatever it is
+            reason = f"the check failed: {type(error).__name__}: {error}"
+            found = [Problem(file=file, finding=Finding.INVALID, reason=reason, slots=self.slots)]
+            result = otherwise
+        self.problems.extend(found)
+        return result
+
+
+def _check_measurements(plan: Plan, evidence: Evidence, selections: dict[str, Selection], guard: _Guard) -> Counted:
+    attempts, windows = evidence.attempts or (), evidence.windows
+    rows = partial(check_rows.check, plan, selections=selections, attempts=attempts)
+    counted: Counted = {}
+    empty: Counted = {}
+    if evidence.pairs is not None:
+        pairs = partial(rows, PAIRS, comparisons=("candidate", "control"), rows=evidence.pairs)
+        counted |= guard.run(PAIRS.file, pairs, empty)
+    if evidence.baseline is not None:
+        solos = partial(rows, BASELINE, comparisons=("solo",), rows=evidence.baseline)
+        counted |= guard.run(BASELINE.file, solos, empty)
+    if windows is not None:
+        guard.run(WINDOWS.file, lambda: (None, check_windows.check(plan, attempts, counted, windows)), None)
+    return counted
+
+
+def check_attempts(plan: Plan, rows: Sequence[AttemptRow] | None) -> tuple[dict[str, Selection], list[Problem]]:
     """Check attempts.csv and choose the attempt that counts for every measured slot.
 
     Args:
         plan: What is expected.
-        rows: All rows of attempts.csv.
+        rows: All rows of attempts.csv; None if it is absent.
 
     Returns:
-        The selection by slot, and the problems.
+        The selection by slot, and the problems; none if the file is absent, which is a problem of its own.
     """
     problems: list[Problem] = []
     by_slot: dict[str, list[AttemptRow]] = defaultdict(list)
-    for row in rows:
+    for row in rows or ():
         by_slot[row.slot].append(row)
+    selections = {slot.slot: select(by_slot[slot.slot], plan.protocol.retries) for slot in plan.measured.values()}
+    if rows is None:
+        return selections, problems
     for (slot, attempt), count in Counter((row.slot, row.attempt) for row in rows).items():
         if count > 1:
             reason = f"{slot} attempt {attempt}: {count} rows"
@@ -114,7 +131,6 @@ def check_attempts(plan: Plan, rows: Sequence[AttemptRow]) -> tuple[dict[str, Se
     for slot in sorted(set(by_slot) - set(plan.slots)):
         reason = f"{slot}: no such slot in the protocol"
         problems.append(Problem(file=ATTEMPTS.file, finding=Finding.INVALID, reason=reason))
-    selections = {slot.slot: select(by_slot[slot.slot], plan.protocol.retries) for slot in plan.measured.values()}
     for name, selection in selections.items():
         if selection.attempt is None:
             reason = f"{name}: {selection.reason}"
