@@ -1,0 +1,76 @@
+"""The files beside the page, under the names that readers of such reports know."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from acceptance.formats import TABLES, Kind, Row, Table
+from reports.gate_tables import GATE_FIELDS, gate_rows
+from reports.source import Source
+from reports.verdict import Gate
+
+_NAMES = {
+    "pairs.csv": ("performance-pairs.csv", "Performance pairs CSV"),
+    "numerical.csv": ("numerical-cases.csv", "Numerical cases CSV"),
+    "convergence.csv": ("convergence.csv", "Convergence CSV"),
+    "curves.csv": ("validation-curves.csv", "Validation curves CSV"),
+    "windows.csv": ("windows.csv", "Windows CSV"),
+    "baseline.csv": ("baseline.csv", "Baseline measurements CSV"),
+    "attempts.csv": ("attempts.csv", "Attempts CSV"),
+}
+"""Evidence table to file and label, in the order in which they are offered."""
+
+_FORMULA = ("=", "+", "-", "@", "\t", "\r")
+_QUOTED = ('"', ",", "\n", "\r")
+
+
+def guarded(cell: str) -> str:
+    """Return a text cell that no spreadsheet takes for a formula."""
+    return f"'{cell}" if cell.lstrip(" ").startswith(_FORMULA) else cell
+
+
+def _field(cell: str) -> str:
+    if any(character in cell for character in _QUOTED):
+        return '"' + cell.replace('"', '""') + '"'
+    return cell
+
+
+def _csv(header: Sequence[str], rows: Sequence[Sequence[str]]) -> bytes:
+    lines = [",".join(_field(cell) for cell in row) for row in (header, *rows)]
+    return ("\n".join(lines) + "\n").encode()
+
+
+def _evidence_csv(table: Table, rows: Sequence[Row]) -> bytes:
+    kinds = [column.kind for column in table.columns]
+    return _csv(
+        table.header,
+        [
+            [guarded(cell) if kind is Kind.TEXT else cell for kind, cell in zip(kinds, row.raw.split(","), strict=True)]
+            for row in rows
+        ],
+    )
+
+
+_NUMERIC_GATE_FIELDS = ("value", "threshold", "margin", "lower", "upper", "n")
+
+
+def gates_csv(gates: Sequence[Gate]) -> bytes:
+    """Return gates.csv: every gate, unrounded."""
+    rows = [
+        [cell if name in _NUMERIC_GATE_FIELDS else guarded(cell) for name, cell in zip(GATE_FIELDS, row, strict=True)]
+        for row in gate_rows(gates)
+    ]
+    return _csv(GATE_FIELDS, rows)
+
+
+def build_downloads(source: Source, gates: Sequence[Gate]) -> dict[str, tuple[str, bytes]]:
+    """Return label and bytes of the files derived from evidence, verdict and provenance, by file name."""
+    found = {
+        file: (label, _evidence_csv(TABLES[table], source.tables[table]))
+        for table, (file, label) in _NAMES.items()
+        if table in source.tables
+    }
+    found["gates.csv"] = ("Gate results CSV", gates_csv(gates))
+    found["verdict.json"] = ("Verdict JSON", source.verdict_bytes)
+    found["provenance.json"] = ("Provenance JSON", source.provenance_bytes)
+    return found

@@ -1,0 +1,74 @@
+"""What was attempted and what came of it: nothing that went wrong is left out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from acceptance.formats import Ending
+from reports.numbers import count
+from reports.status import Mark
+from reports.view import Cell, Table, code, columns, number, text
+
+_TITLES = ("Slot", "Attempt", "Ending", "Reason", "Allocation", "Node", "Device", "Sealed")
+
+
+def _ending(ending: str) -> Cell:
+    mark = Mark.PASS if ending == Ending.COMPLETED else Mark.MISSED
+    return Cell(text=ending.replace("_", " "), mark=mark)
+
+
+def _row(attempt: Mapping[str, Any]) -> tuple[Cell, ...]:
+    return (
+        code(attempt["slot"]),
+        number(count(attempt["attempt"]), attempt["attempt"]),
+        _ending(attempt["ending"]),
+        text(attempt["reason"]),
+        code(attempt["allocation"]),
+        code(attempt["node"]),
+        code(attempt["device"]),
+        text("yes" if attempt["sealed"] else "no"),
+    )
+
+
+def _table(name: str, caption: str, attempts: Sequence[Mapping[str, Any]], *, empty: str, long: bool) -> Table:
+    return Table(
+        name=name,
+        caption=caption,
+        columns=columns(*_TITLES, numeric=("Attempt",)),
+        rows=tuple(_row(attempt) for attempt in attempts),
+        empty=empty,
+        long=long,
+        file="attempts.csv",
+    )
+
+
+def _sorted(provenance: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    return sorted(provenance["attempts"], key=lambda attempt: (attempt["slot"], attempt["attempt"]))
+
+
+def attempt_table(provenance: Mapping[str, Any]) -> Table:
+    """Return every attempt, whatever its ending."""
+    return _table("attempts", "Every attempt", _sorted(provenance), empty="Nothing was attempted.", long=True)
+
+
+def failed_table(provenance: Mapping[str, Any]) -> Table:
+    """Return the attempts that did not complete, with their reasons."""
+    failed = [attempt for attempt in _sorted(provenance) if attempt["ending"] != Ending.COMPLETED]
+    caption = "Attempts that did not complete"
+    return _table("failed", caption, failed, empty="Every attempt completed.", long=False)
+
+
+def missing_table(provenance: Mapping[str, Any]) -> Table:
+    """Return the slots of the frozen matrix without an attempt that ended."""
+    return Table(
+        name="missing",
+        caption="Slots of the frozen matrix that were never attempted to an end",
+        columns=columns("Slot"),
+        rows=tuple((code(_name(slot)),) for slot in sorted(provenance["missing_slots"], key=_name)),
+        empty="Every slot of the frozen matrix was attempted.",
+    )
+
+
+def _name(slot: Any) -> str:
+    return str(slot["slot"]) if isinstance(slot, Mapping) else str(slot)

@@ -1,0 +1,144 @@
+"""Measurements side by side: the rows of pairs.csv joined to pairs, and ratios by workload and repeat."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import TYPE_CHECKING
+
+from acceptance.formats import PAIRS, Row
+from reports.verdict import Ratio
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+_PAIR = ["comparison", "workload", "repeat", "pair", "attempt"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Half:
+    """One measurement of a pair."""
+
+    tokens_per_s: float
+    startup_s: float
+    peak_allocated_bytes: int
+    peak_reserved_bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pair:
+    """Both measurements of one attempt at a pair; a side is None if it has not exactly one row."""
+
+    comparison: str
+    workload: str
+    repeat: int
+    pair: int
+    attempt: int
+    allocation: str
+    node: str
+    order: tuple[str, ...]
+    updates: int
+    baseline: Half | None
+    other: Half | None
+
+    @property
+    def ratio(self) -> float | None:
+        """Return other / baseline in tokens per second."""
+        if self.baseline is None or self.other is None or not self.baseline.tokens_per_s > 0:
+            return None
+        return self.other.tokens_per_s / self.baseline.tokens_per_s
+
+
+def frame(rows: Sequence[Row]) -> pd.DataFrame:
+    """Return the rows of pairs.csv as a frame with typed columns."""
+    import pandas as pd  # noqa: PLC0415 - slow to import, and a command that fails earlier needs none of it
+
+    return pd.DataFrame([dict(row.values) for row in rows], columns=list(PAIRS.header))
+
+
+def _half(rows: pd.DataFrame) -> Half | None:
+    if len(rows) != 1:
+        return None
+    row = rows.iloc[0]
+    if not row["train_s"] > 0:
+        return None
+    return Half(
+        tokens_per_s=float(row["tokens"]) / float(row["train_s"]),
+        startup_s=float(row["startup_s"]),
+        peak_allocated_bytes=int(row["peak_allocated_bytes"]),
+        peak_reserved_bytes=int(row["peak_reserved_bytes"]),
+    )
+
+
+def pairs_of(rows: Sequence[Row]) -> list[Pair]:
+    """Return all pairs, those of attempts that do not count included, candidates before controls."""
+    if not rows:
+        return []
+    found: list[Pair] = []
+    for _, group in frame(rows).groupby(_PAIR, sort=True):
+        ordered = group.sort_values("position", kind="stable")
+        first = ordered.iloc[0]
+        found.append(
+            Pair(
+                comparison=str(first["comparison"]),
+                workload=str(first["workload"]),
+                repeat=int(first["repeat"]),
+                pair=int(first["pair"]),
+                attempt=int(first["attempt"]),
+                allocation=str(first["allocation"]),
+                node=str(first["node"]),
+                order=tuple(str(side) for side in ordered["side"]),
+                updates=int(first["updates"]),
+                baseline=_half(ordered[ordered["side"] == "baseline"]),
+                other=_half(ordered[ordered["side"] != "baseline"]),
+            )
+        )
+    return found
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Costs:
+    """Medians of start-up and memory of one side over a workload's measurements."""
+
+    startup_s: float
+    peak_allocated_bytes: float
+    peak_reserved_bytes: float
+
+
+def costs_by_workload(rows: Sequence[Row]) -> dict[tuple[str, str], Costs]:
+    """Return the median costs by (workload, side) over the candidate's pairs, all attempts."""
+    if not rows:
+        return {}
+    table = frame(rows)
+    table = table[table["comparison"] == "candidate"]
+    names = list(Costs.__dataclass_fields__)
+    medians = table.groupby(["workload", "side"], sort=True)[names].median()
+    return {
+        (str(workload), str(side)): Costs(**{name: float(row[name]) for name in names})
+        for (workload, side), row in zip(medians.index, medians.to_dict("records"), strict=True)
+    }
+
+
+def _geometric_mean(ratios: Sequence[Decimal]) -> Decimal:
+    """Return exp(mean ln r), the ratio of a repeat with several pairs; a single pair's ratio is returned as it is."""
+    if len(ratios) == 1:
+        return ratios[0]
+    return (sum((ratio.ln() for ratio in ratios), Decimal(0)) / len(ratios)).exp()
+
+
+def by_workload(ratios: Sequence[Ratio], comparison: str) -> dict[str, dict[int, Decimal]]:
+    """Return the ratios of one comparison by workload and repeat.
+
+    Exact decimals, not a frame of floats: a ratio on its gate must print as one.
+    """
+
+    def place(ratio: Ratio) -> tuple[str, int]:
+        return ratio.workload, ratio.repeat
+
+    chosen = sorted((ratio for ratio in ratios if ratio.comparison == comparison), key=place)
+    table: dict[str, dict[int, Decimal]] = {}
+    for (workload, repeat), group in itertools.groupby(chosen, key=place):
+        table.setdefault(workload, {})[repeat] = _geometric_mean([Decimal(ratio.ratio) for ratio in group])
+    return table

@@ -1,0 +1,59 @@
+"""From what was read to what is shown: a pure function, without clock, environment or files."""
+
+from __future__ import annotations
+
+from reports import gate_tables, history, identity, throughput
+from reports.source import Source
+from reports.verdict import parse_gates, parse_observations, summarise
+from reports.view import Download, Page
+
+
+def build_page(source: Source, downloads: tuple[Download, ...]) -> Page:
+    """Return the page for a campaign.
+
+    Args:
+        source: What was read.
+        downloads: The files beside the page.
+    """
+    protocol, verdict, provenance = source.protocol, source.verdict, source.provenance
+    gates = parse_gates(verdict)
+    family = throughput.Throughput(
+        protocol=protocol,
+        gates=gates,
+        observations=parse_observations(verdict),
+        rows=source.tables.get("pairs.csv", ()),
+    )
+    declared = "throughput" in protocol["families"]
+    summary = summarise(verdict, gates, protocol)
+    return Page(
+        campaign=protocol["campaign"],
+        candidate=source.identity["candidate"],
+        mark=summary.mark,
+        word=summary.word,
+        sentence=summary.sentence,
+        consequence=summary.consequence,
+        chips=gate_tables.chips(gates),
+        cards=identity.cards(provenance),
+        families=gate_tables.family_table(verdict),
+        gates=gate_tables.gate_table(gates),
+        categories=throughput.category_table(family) if declared else None,
+        production=throughput.production_table(family) if declared else None,
+        how_to_read=throughput.HOW_TO_READ,
+        subjects=throughput.subjects(family) if declared else (),
+        spread=throughput.spread_table(family),
+        noise_sentence=throughput.noise_sentence(family),
+        noise=throughput.noise_table(family),
+        pairs=throughput.pair_table(family),
+        missing=history.missing_table(provenance),
+        failed=history.failed_table(provenance),
+        attempts=history.attempt_table(provenance),
+        rules=identity.rules(protocol),
+        departures=tuple(provenance["departures"]),
+        digests=identity.digest_table(provenance, verdict),
+        machines=identity.machine_table(provenance),
+        versions=identity.version_table(provenance),
+        data=identity.data_table(provenance),
+        left_out=identity.left_out_table(provenance),
+        others=identity.other_table(provenance),
+        downloads=downloads,
+    )

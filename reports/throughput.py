@@ -1,0 +1,429 @@
+"""The throughput family: category and production tables, plots, order effect, noise floor and pairs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Any
+
+from acceptance.formats import Row
+from reports.figures import Interval, RatioPlot, Series, draw
+from reports.measures import Costs, Half, Pair, by_workload, costs_by_workload, pairs_of
+from reports.numbers import ABSENT, against, count, listed, plural, significant, size
+from reports.status import Mark, severity
+from reports.verdict import Gate, Number, Observation, Observations
+from reports.view import Cell, Column, Subject, Table, code, columns, number, status, text
+
+TIMES = "\u00d7"
+
+HOW_TO_READ = (
+    "Each row is a workload, each mark one repeat of it: circle, square and triangle for repeats 1, 2 and 3. "
+    "A mark to the right of the dotted line at 1 means that the candidate processed more target tokens per second than "
+    "the baseline. The bold rows on top are what the gate looks at: the median over the workloads. Where a category has "
+    "six workloads or more, a bar shows the 95% interval of that median (order statistics), beside the gate and without "
+    "a say in it. A category passes where every bold mark stands on or to the right of the solid line; a production "
+    "case, where every one of its own marks does."
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Throughput:
+    """What the throughput family is derived from."""
+
+    protocol: Mapping[str, Any]
+    gates: tuple[Gate, ...]
+    observations: Observations
+    rows: tuple[Row, ...]
+    """Rows of pairs.csv."""
+
+    @property
+    def num_repeats(self) -> int:
+        """Return the number of repeats."""
+        return int(self.protocol["throughput"]["repeats"])
+
+    def gates_of(self, kind: str, subject: str) -> list[Gate]:
+        """Return the gates of one category or production case, by repeat."""
+        found = [gate for gate in self.gates if gate.subject == subject and kind_of(gate) == kind]
+        return sorted(found, key=lambda gate: gate.repeat)
+
+    def observation(self, kind: str, subject: str) -> Observation | None:
+        """Return what was observed of a subject."""
+        return next((seen for seen in self.observations.of(kind) if seen.subject == subject), None)
+
+
+def kind_of(gate: Gate) -> str:
+    """Return whether a gate is about a category or a production case; empty for neither."""
+    if gate.family != "throughput":
+        return ""
+    return {"median_ratio": "category", "ratio": "production"}.get(gate.statistic, "")
+
+
+def production_names(protocol: Mapping[str, Any]) -> list[str]:
+    """Return the required production workloads."""
+    return [workload["name"] for workload in protocol["workloads"] if workload["production"]]
+
+
+def ratio_cell(value: Number | float, gate: Number | str, *, digits: int = 3, mark: Mark | None = None) -> Cell:
+    """Return a ratio that stands on its own side of its gate."""
+    if value is None:
+        return Cell(text=ABSENT, mark=mark)
+    return Cell(text=f"{against(value, gate, digits=digits)}{TIMES}", value=str(value), mark=mark)
+
+
+def _worst(gates: Sequence[Gate]) -> Mark:
+    marks = [gate.mark for gate in gates]
+    return min(marks, key=severity, default=Mark.MISSING)
+
+
+def _rolled_up(gates: Sequence[Gate]) -> Mark:
+    """Return pass, or what is wrong: several findings together are ``not qualified``."""
+    failed = {gate.mark for gate in gates if gate.mark is not Mark.PASS}
+    if not gates:
+        return Mark.MISSING
+    return Mark.NOT_QUALIFIED if failed else Mark.PASS
+
+
+def _repeat_columns(first: str, repeats: int) -> tuple[Column, ...]:
+    numbered = [f"Repeat {repeat}" for repeat in range(1, repeats + 1)]
+    return columns(first, *numbered, "Gate", "Rule", numeric=numbered)
+
+
+def _gate_row(family: Throughput, kind: str, subject: str) -> tuple[Cell, ...]:
+    gates = family.gates_of(kind, subject)
+    by_repeat = {gate.repeat: gate for gate in gates}
+    cells = []
+    for repeat in range(1, family.num_repeats + 1):
+        gate = by_repeat.get(repeat)
+        if gate is None or gate.value is None:
+            mark = Mark.MISSING if gate is None else gate.mark
+            cells.append(Cell(text=mark.word, mark=mark))
+        else:
+            mark_or_none = gate.mark if gate.mark is not Mark.PASS else None
+            cells.append(ratio_cell(gate.value, gate.threshold, digits=gate.digits, mark=mark_or_none))
+    rule = f"each {gates[0].rule}" if gates else ABSENT
+    return (text(subject), *cells, status(_rolled_up(gates)), text(rule))
+
+
+def category_table(family: Throughput) -> Table | None:
+    """Return the median ratio of each category in each repeat; None without categories."""
+    names = [category["name"] for category in family.protocol["categories"]]
+    if not names:
+        return None
+    return Table(
+        name="categories",
+        caption="Median candidate / baseline ratio of target tokens per second, by category and repeat",
+        columns=_repeat_columns("Category", family.num_repeats),
+        rows=tuple(_gate_row(family, "category", name) for name in names),
+    )
+
+
+def production_table(family: Throughput) -> Table | None:
+    """Return the ratio of each production case in each repeat; None without production cases."""
+    names = production_names(family.protocol)
+    if not names:
+        return None
+    return Table(
+        name="production",
+        caption="Candidate / baseline ratio of each required production case, by repeat",
+        columns=_repeat_columns("Production case", family.num_repeats),
+        rows=tuple(_gate_row(family, "production", name) for name in names),
+    )
+
+
+# --- subjects: a plot, its sentence and its raw table -----------------------------------------------------------------
+
+
+def _sentence(gates: Sequence[Gate], *, what: str, statistic: str, rule: str) -> str:
+    """Return one of a closed set of sentences."""
+    if not gates:
+        return f"{what} has no gate."
+    failed = [gate for gate in gates if gate.mark is not Mark.PASS]
+    if not failed:
+        return f"{what} passes: {statistic} is {rule}."
+    parts = [
+        f"{gate.id} is {gate.mark.word}" + (f" at {gate.shown(gate.value)}" if gate.value is not None else "")
+        for gate in failed
+    ]
+    return f"{what} does not qualify: {listed(parts)}; {statistic} must be {rule}."
+
+
+def order_sentence(seen: Observation | None) -> str:
+    """Return what is known of the running order's effect on a subject, and of its mean over the repeats."""
+    return f"{_order_text(seen)} {_mean_text(seen)}".strip()
+
+
+def _range(lower: Number, upper: Number, gate: Number, digits: int) -> str:
+    if lower is None or upper is None:
+        return "no interval from so few"
+    return f"95% interval {against(lower, gate, digits=digits)} to {against(upper, gate, digits=digits)}"
+
+
+def _order_text(seen: Observation | None) -> str:
+    if seen is None or seen.order_effect is None:
+        return "The effect of the running order cannot be estimated from these pairs."
+    effect = f"{against(seen.order_effect, 1, digits=4)}{TIMES}"
+    interval = _range(seen.order_effect_lower, seen.order_effect_upper, 1, 4)
+    return f"Order effect {effect} ({interval}): the factor by which running second raises a ratio."
+
+
+def _mean_text(seen: Observation | None) -> str:
+    if seen is None or seen.mean_ratio is None:
+        return ""
+    mean = f"{against(seen.mean_ratio, 1)}{TIMES}"
+    return f"Mean over repeats {mean} ({_range(seen.mean_ratio_lower, seen.mean_ratio_upper, 1, 3)})."
+
+
+def _intervals(seen: Observation | None) -> tuple[Interval, ...]:
+    return tuple(
+        Interval(
+            repeat=repeat.repeat,
+            ratio=float(repeat.ratio),
+            lower=None if repeat.lower is None else float(repeat.lower),
+            upper=None if repeat.upper is None else float(repeat.upper),
+        )
+        for repeat in (seen.repeats if seen else ())
+        if repeat.ratio is not None
+    )
+
+
+def _workload_table(name: str, caption: str, workloads: Sequence[str], family: Throughput, threshold: str) -> Table:
+    ratios = by_workload(family.observations.ratios, "candidate")
+    costs = costs_by_workload(family.rows)
+    repeats = range(1, family.num_repeats + 1)
+    numbered = [f"Repeat {repeat}" for repeat in repeats]
+    beside = ["Lowest", "Start-up, baseline", "Start-up, candidate", "Peak memory, baseline", "Peak memory, candidate"]
+    rows = []
+    for workload in workloads:
+        by_repeat = ratios.get(workload, {})
+        lowest = min(by_repeat.values(), default=None)
+        rows.append(
+            (
+                code(workload),
+                *(ratio_cell(by_repeat.get(repeat), threshold) for repeat in repeats),
+                ratio_cell(lowest, threshold),
+                *_cost_cells(costs.get((workload, "baseline")), costs.get((workload, "candidate"))),
+            )
+        )
+    return Table(
+        name=name,
+        caption=caption,
+        columns=columns("Workload", *numbered, *beside, numeric=(*numbered, *beside)),
+        rows=tuple(rows),
+        file="performance-pairs.csv",
+    )
+
+
+def _cost_cells(baseline: Costs | None, candidate: Costs | None) -> tuple[Cell, ...]:
+    startups = [
+        number(_seconds(side.startup_s), side.startup_s) if side else text(None) for side in (baseline, candidate)
+    ]
+    memory = [
+        number(size(side.peak_allocated_bytes), side.peak_allocated_bytes) if side else text(None)
+        for side in (baseline, candidate)
+    ]
+    return (*startups, *memory)
+
+
+def _seconds(value: float) -> str:
+    return f"{significant(value)} s"
+
+
+def _plot(
+    name: str, title: str, threshold: str, medians: tuple[Interval, ...], table: Mapping[str, Mapping[int, Decimal]]
+) -> str:
+    series = tuple(
+        Series(label=workload, ratios=tuple((repeat, float(ratio)) for repeat, ratio in sorted(by_repeat.items())))
+        for workload, by_repeat in table.items()
+    )
+    shown = listed([f"{against(median.ratio, threshold)} in repeat {median.repeat}" for median in medians])
+    description = f"{title}: ratios of {plural(len(series), 'workload')} by repeat against the gate at {threshold}." + (
+        f" Medians: {shown}." if shown else ""
+    )
+    return draw(
+        RatioPlot(name=name, description=description, threshold=float(threshold), medians=medians, series=series)
+    )
+
+
+def subjects(family: Throughput) -> tuple[Subject, ...]:
+    """Return one section per category, and one for all production cases."""
+    ratios = by_workload(family.observations.ratios, "candidate")
+    found = [
+        _category_subject(f"category-{index}", category, family, ratios)
+        for index, category in enumerate(family.protocol["categories"], start=1)
+    ]
+    names = production_names(family.protocol)
+    return tuple(found + ([_production_subject(names, family, ratios)] if names else []))
+
+
+def _category_subject(
+    name: str, category: Mapping[str, Any], family: Throughput, ratios: Mapping[str, Mapping[int, Decimal]]
+) -> Subject:
+    threshold = str(family.protocol["throughput"]["category_threshold"])
+    gates = family.gates_of("category", category["name"])
+    seen = family.observation("category", category["name"])
+    chosen = {workload: ratios.get(workload, {}) for workload in category["workloads"]}
+    title = f"Category {category['name']}"
+    return Subject(
+        name=name,
+        title=title,
+        mark=_worst(gates),
+        sentence=_sentence(
+            gates, what=title, statistic="its median ratio", rule=f"at least {threshold} in every repeat"
+        ),
+        order_sentence=order_sentence(seen),
+        figure=_plot(name, title, threshold, _intervals(seen), chosen),
+        table=_workload_table(
+            f"{name}-workloads", f"Workloads of category {category['name']}", list(chosen), family, threshold
+        ),
+    )
+
+
+def _production_subject(
+    names: Sequence[str], family: Throughput, ratios: Mapping[str, Mapping[int, Decimal]]
+) -> Subject:
+    threshold = str(family.protocol["throughput"]["production_threshold"])
+    gates = [gate for name in names for gate in family.gates_of("production", name)]
+    chosen = {workload: ratios.get(workload, {}) for workload in names}
+    title = "Production cases"
+    effects = [f"{name}: {order_sentence(family.observation('production', name))}" for name in names]
+    return Subject(
+        name="production-cases",
+        title=title,
+        mark=_worst(gates),
+        sentence=_sentence(
+            gates,
+            what="The set of production cases",
+            statistic="every case's ratio",
+            rule=f"at least {threshold} in every repeat",
+        ),
+        order_sentence=" ".join(effects),
+        figure=_plot("production-cases", title, threshold, (), chosen),
+        table=_workload_table("production-workloads", "Required production cases", names, family, threshold),
+    )
+
+
+# --- spread, order and noise ------------------------------------------------------------------------------------------
+
+_SPREAD = ("Pairs", "Median", "Lowest", "Highest", "Below 1", "Spread", "Order effect", "95% from", "95% to")
+
+
+def _spread_row(seen: Observation) -> tuple[Cell, ...]:
+    return (
+        text(f"{seen.kind} {seen.subject}"),
+        number(count(seen.pairs), seen.pairs),
+        ratio_cell(seen.median_ratio, 1),
+        ratio_cell(seen.minimum_ratio, 1),
+        ratio_cell(seen.maximum_ratio, 1),
+        number(count(seen.below_one), seen.below_one),
+        number(seen.spread, seen.sd_log_ratio_ddof1),
+        ratio_cell(seen.order_effect, 1, digits=4),
+        ratio_cell(seen.order_effect_lower, 1, digits=4),
+        ratio_cell(seen.order_effect_upper, 1, digits=4),
+    )
+
+
+def _spread_table(name: str, caption: str, seen: Sequence[Observation], empty: str) -> Table:
+    return Table(
+        name=name,
+        caption=caption,
+        columns=columns("Subject", *_SPREAD, numeric=_SPREAD),
+        rows=tuple(_spread_row(observation) for observation in seen),
+        empty=empty,
+    )
+
+
+def spread_table(family: Throughput) -> Table:
+    """Return median, spread and order effect of every category and production case."""
+    seen = [*family.observations.of("category"), *family.observations.of("production")]
+    caption = "Median, spread and order effect of the candidate's pairs (beside the gates; nothing here decides)"
+    return _spread_table("spread", caption, seen, "The verdict observes no pairs of the candidate.")
+
+
+def noise_table(family: Throughput) -> Table:
+    """Return the same of the control pairs, baseline against itself."""
+    caption = "Control pairs: the baseline against itself, which should be 1"
+    return _spread_table("noise", caption, family.observations.of("control"), "There are no control pairs.")
+
+
+def noise_sentence(family: Throughput) -> str:
+    """Return what the control pairs say of the instrument."""
+    controls = family.observations.of("control")
+    lows = [seen.minimum_ratio for seen in controls if seen.minimum_ratio is not None]
+    highs = [seen.maximum_ratio for seen in controls if seen.maximum_ratio is not None]
+    if not lows or not highs:
+        return "Without control pairs it is not known how far from 1 the baseline comes out against itself."
+    lowest, highest = against(min(lows), 1), against(max(highs), 1)
+    return (
+        f"Measured against itself, the baseline came out at {lowest}{TIMES} to {highest}{TIMES} of its own speed. "
+        "Differences of that size are noise here. Controls gate nothing."
+    )
+
+
+# --- pairs ------------------------------------------------------------------------------------------------------------
+
+_PAIR_NUMBERS = (
+    "Repeat",
+    "Pair",
+    "Attempt",
+    "Ratio",
+    "Baseline tokens/s",
+    "Other tokens/s",
+    "Updates",
+    "Start-up, baseline",
+    "Start-up, other",
+    "Allocated, baseline",
+    "Allocated, other",
+    "Reserved, baseline",
+    "Reserved, other",
+)
+_PAIR_TITLES = ("Workload", "Comparison", *_PAIR_NUMBERS[:3], "Order", *_PAIR_NUMBERS[3:], "Allocation", "Node")
+
+
+def _pair_row(pair: Pair, threshold: str) -> tuple[Cell, ...]:
+    sides = (pair.baseline, pair.other)
+    return (
+        code(pair.workload),
+        text(pair.comparison),
+        *(number(str(value), value) for value in (pair.repeat, pair.pair, pair.attempt)),
+        text(", ".join(side.replace("_", " ") for side in pair.order)),
+        ratio_cell(pair.ratio, threshold),
+        *(
+            _half_cell(side, lambda half: (significant(half.tokens_per_s, digits=4), half.tokens_per_s))
+            for side in sides
+        ),
+        number(count(pair.updates), pair.updates),
+        *(_half_cell(side, lambda half: (_seconds(half.startup_s), half.startup_s)) for side in sides),
+        *(
+            _half_cell(side, lambda half: (size(half.peak_allocated_bytes), half.peak_allocated_bytes))
+            for side in sides
+        ),
+        *(_half_cell(side, lambda half: (size(half.peak_reserved_bytes), half.peak_reserved_bytes)) for side in sides),
+        code(pair.allocation),
+        code(pair.node),
+    )
+
+
+def _half_cell(half: Half | None, show: Any) -> Cell:
+    return text(None) if half is None else number(*show(half))
+
+
+def pair_table(family: Throughput) -> Table:
+    """Return every pair that was measured, those of attempts that do not count included."""
+    rules = family.protocol["throughput"]
+    of_category = {name for category in family.protocol["categories"] for name in category["workloads"]}
+
+    def gate(pair: Pair) -> str:
+        if pair.comparison == "control":
+            return "1"
+        return str(rules["category_threshold"] if pair.workload in of_category else rules["production_threshold"])
+
+    return Table(
+        name="pairs",
+        caption="Every measured pair, with its order; the ratio is other / baseline",
+        columns=columns(*_PAIR_TITLES, numeric=_PAIR_NUMBERS),
+        rows=tuple(_pair_row(pair, gate(pair)) for pair in pairs_of(family.rows)),
+        empty="No pair was measured.",
+        long=True,
+        file="performance-pairs.csv",
+    )

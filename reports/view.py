@@ -1,0 +1,164 @@
+"""What a page shows, as plain values: the HTML and the Markdown template render the same ones."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from reports.numbers import ABSENT
+from reports.status import Mark
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cell:
+    """One cell of a table."""
+
+    text: str
+    value: str | None = None
+    """The unrounded number behind the text."""
+    mark: Mark | None = None
+    """Outcome to show as shape and colour before the text."""
+    code: bool = False
+    """Whether the text is an identifier or a digest."""
+    note: str = ""
+    """What else is to be said of it, on a line of its own."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Column:
+    """One column of a table."""
+
+    title: str
+    numeric: bool = False
+    hint: str = ""
+    """What the column means, where its title does not say it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Table:
+    """One table. The first column names the row."""
+
+    name: str
+    """Unique on the page: the element's id."""
+    caption: str
+    columns: tuple[Column, ...]
+    rows: tuple[tuple[Cell, ...], ...]
+    empty: str = "None."
+    """What to say instead of a table without rows."""
+    long: bool = False
+    """Whether it is an auditor's table: folded on screen, and left out of the Markdown for its CSV."""
+    file: str = ""
+    """Download that holds the same rows."""
+
+    def __post_init__(self) -> None:
+        """Refuse rows that do not fit the columns."""
+        for row in self.rows:
+            if len(row) != len(self.columns):
+                raise ValueError(f"{self.name}: {len(row)} cells for {len(self.columns)} columns")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Chip:
+    """One gate in the strip."""
+
+    gate: str
+    mark: Mark
+    value: str
+    rule: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Card:
+    """One side's identity."""
+
+    side: str
+    title: str
+    facts: tuple[tuple[str, Cell], ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Subject:
+    """One category, or the production cases, with plot and raw table."""
+
+    name: str
+    title: str
+    mark: Mark
+    sentence: str
+    order_sentence: str
+    figure: str
+    """Inline SVG, trusted: made by figures.py."""
+    table: Table
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Download:
+    """One file beside the report."""
+
+    file: str
+    label: str
+    sha256: str
+    num_bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Page:
+    """A whole report."""
+
+    campaign: str
+    candidate: str
+    mark: Mark
+    word: str
+    sentence: str
+    consequence: str
+    chips: tuple[Chip, ...]
+    cards: tuple[Card, ...]
+    families: Table
+    gates: Table
+    categories: Table | None
+    production: Table | None
+    how_to_read: str
+    subjects: tuple[Subject, ...]
+    spread: Table
+    noise_sentence: str
+    noise: Table
+    pairs: Table
+    missing: Table
+    failed: Table
+    attempts: Table
+    rules: tuple[str, ...]
+    departures: tuple[str, ...]
+    digests: Table
+    machines: Table
+    versions: Table
+    data: Table
+    left_out: Table
+    others: Table
+    downloads: tuple[Download, ...] = field(default=())
+
+
+def text(value: object) -> Cell:
+    """Return a cell of plain text; nothing prints as `ABSENT`."""
+    shown = "" if value is None else str(value)
+    return Cell(text=shown or ABSENT)
+
+
+def code(value: object) -> Cell:
+    """Return a cell with an identifier, a digest or a path."""
+    shown = "" if value is None else str(value)
+    return Cell(text=shown or ABSENT, code=bool(shown))
+
+
+def number(shown: str, value: object) -> Cell:
+    """Return a cell with a printed number and the number behind it."""
+    return Cell(text=shown, value=None if value is None else str(value))
+
+
+def status(mark: Mark) -> Cell:
+    """Return a cell with an outcome."""
+    return Cell(text=mark.word, mark=mark)
+
+
+def columns(*titles: str, numeric: Sequence[str] = ()) -> tuple[Column, ...]:
+    """Return columns by title; those in `numeric` are aligned and sorted as numbers."""
+    return tuple(Column(title=title, numeric=title in numeric) for title in titles)
