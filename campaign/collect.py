@@ -97,33 +97,52 @@ def known_receipts(entries: Iterable[documents.Entry]) -> dict[str, str]:
 # --- one attempt ------------------------------------------------------------------------------------------------------
 
 
-def _plan_sha256(history: acts.History, allocation: str) -> str:
-    known = history.allocations[allocation]
-    return history.submissions[known.submission].intent.allocations[known.index].plan_sha256
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Plans:
+    """What was asked for, after checking that the ledger, the allocations and the protocol agree on it."""
 
+    paths: HomePaths
+    history: acts.History
+    slots: Mapping[str, documents.Slot]
+    read: dict[str, documents.AllocationPlan] = field(default_factory=dict)
+    """Plans by allocation, each read and checked once."""
 
-def _planned(
-    paths: HomePaths, frozen: Frozen, history: acts.History, attempt: acts.Attempt
-) -> documents.PlannedAttempt:
-    """Return what was asked for, after checking that the ledger, the allocation and the protocol agree on it."""
-    key = (attempt.slot, attempt.attempt)
-    where = paths.allocation(attempt.allocation).plan
-    data = read_regular(where)
-    intended = _plan_sha256(history, attempt.allocation)
-    if files.sha256_bytes(data) != intended:
-        what = f"its SHA-256 is {files.sha256_bytes(data)}, the ledger's intent says {intended}"
-        raise EvidenceError("changed after it was intended", where=str(where), why=what)
-    plan = documents.AllocationPlan.parse(data, where=str(where))
-    slot = frozen.slots().get(key[0])
-    if slot is None:
-        raise EvidenceError(f"{key[0]} is not a slot of the protocol", where=str(where))
-    for planned in plan.attempts:
-        if (planned.slot, planned.attempt) == key:
-            wanted = (slot.kind, slot.workload, slot.repeat, slot.pair, slot.order)
-            if (planned.kind, planned.workload, planned.repeat, planned.pair, planned.order) != wanted:
-                raise EvidenceError(f"{key[0]} is planned otherwise than in the protocol", where=str(where))
-            return planned
-    raise EvidenceError(f"does not plan {receipt_name(key)}", where=str(where))
+    def allocation(self, allocation: str) -> documents.AllocationPlan:
+        """Return the plan of an allocation.
+
+        Raises:
+            EvidenceError: It is not the one that the ledger's intent names.
+        """
+        if allocation not in self.read:
+            where = self.paths.allocation(allocation).plan
+            known = self.history.allocations[allocation]
+            intended = self.history.submissions[known.submission].intent.allocations[known.index].plan_sha256
+            data = read_regular(where)
+            if files.sha256_bytes(data) != intended:
+                why = f"its SHA-256 is {files.sha256_bytes(data)}, the ledger's intent says {intended}"
+                raise EvidenceError("changed after it was intended", where=str(where), why=why)
+            self.read[allocation] = documents.AllocationPlan.parse(data, where=str(where))
+        return self.read[allocation]
+
+    def attempt(self, attempt: acts.Attempt) -> documents.PlannedAttempt:
+        """Return what was planned of one attempt.
+
+        Raises:
+            EvidenceError: Its allocation does not plan it, or not as the protocol does.
+        """
+        key = (attempt.slot, attempt.attempt)
+        where = str(self.paths.allocation(attempt.allocation).plan)
+        slot = self.slots.get(attempt.slot)
+        if slot is None:
+            raise EvidenceError(f"{attempt.slot} is not a slot of the protocol", where=where)
+        found = [one for one in self.allocation(attempt.allocation).attempts if (one.slot, one.attempt) == key]
+        if len(found) != 1:
+            raise EvidenceError(f"plans {receipt_name(key)} {len(found)} times", where=where)
+        planned = found[0]
+        wanted = (slot.kind, slot.workload, slot.repeat, slot.pair, slot.order)
+        if (planned.kind, planned.workload, planned.repeat, planned.pair, planned.order) != wanted:
+            raise EvidenceError(f"{attempt.slot} is planned otherwise than in the protocol", where=where)
+        return planned
 
 
 def _paths_of(receipt: documents.Receipt) -> dict[str, str]:
@@ -185,7 +204,7 @@ def _unsealed_record(folder: AttemptPaths, ended: acts.EndedAttempt) -> AttemptR
     return AttemptRecord(row=_attempt_row(fields, str(folder.root)), reason=ended.reason, tables={})
 
 
-def _read_one(paths: HomePaths, frozen: Frozen, history: acts.History, attempt: acts.Attempt, found: _Found) -> None:
+def _read_one(paths: HomePaths, frozen: Frozen, plans: _Plans, attempt: acts.Attempt, found: _Found) -> None:
     key = (attempt.slot, attempt.attempt)
     folder = paths.attempt(*key)
     if not folder.receipt.exists() and not folder.receipt.is_symlink():
@@ -196,7 +215,7 @@ def _read_one(paths: HomePaths, frozen: Frozen, history: acts.History, attempt: 
         return
     owner = attempt.slot.partition("/")[0]
     expected = Expected(
-        planned=_planned(paths, frozen, history, attempt),
+        planned=plans.attempt(attempt),
         allocation=attempt.allocation,
         manifest_sha256=frozen.manifest_sha256,
         protocol_sha256=frozen.protocol_sha256,
@@ -239,9 +258,10 @@ def _strangers(paths: HomePaths, history: acts.History) -> Iterator[Finding]:
 def read_home(paths: HomePaths, frozen: Frozen, history: acts.History, known: Mapping[str, str]) -> _Found:
     """Read and check everything that the attempts left; touches nothing."""
     found = _Found()
+    plans = _Plans(paths=paths, history=history, slots=frozen.slots())
     for attempt in _intended(history):
         try:
-            _read_one(paths, frozen, history, attempt, found)
+            _read_one(paths, frozen, plans, attempt, found)
         except EvidenceError as error:
             found.refused.add((attempt.slot, attempt.attempt))
             found.findings.append(Finding(where=error.where, what="; ".join(filter(None, [error.what, error.why]))))
@@ -286,16 +306,18 @@ def _store(paths: HomePaths, session: Session, found: _Found) -> None:
     for key in sorted(set(stored) - {record.key for record in found.records} - found.refused):
         what = f"the cache holds {receipt_name(key)}, which left no ending: campaign collect --rebuild"
         found.findings.append(Finding(where=str(paths.database), what=what))
+    new: list[AttemptRecord] = []
     for record in found.records:
         before = stored.get(record.key)
         conflict = _conflict(paths, before, record) if before else None
         if conflict is not None:
             found.findings.append(conflict)
         elif before is None:
-            database.insert_attempt(session, record)
+            new.append(record)
         elif (before.raw, before.receipt_sha256) != (record.row.raw, record.receipt_sha256):
             database.delete_attempt(session, record.key)  # it was without a receipt, and now it has one
-            database.insert_attempt(session, record)
+            new.append(record)
+    database.insert_attempts(session, new)
 
 
 def _summarise(session: Session, found: _Found) -> Collection:

@@ -298,29 +298,42 @@ def _values(row: formats.Row, table: formats.Table) -> dict[str, Any]:
     return {**found, "raw": row.raw}
 
 
-def insert_attempt(session: Session, record: AttemptRecord) -> None:
-    """Store one attempt that is not stored yet."""
+def _receipt_values(record: AttemptRecord) -> dict[str, Any]:
     slot, attempt = record.key
-    session.execute(insert(ATTEMPTS).values(_values(record.row, formats.ATTEMPTS)))
-    if record.receipt_sha256:
-        session.add(
-            Sealed(
-                slot=slot,
-                attempt=attempt,
-                receipt_sha256=record.receipt_sha256,
-                start_sha256=record.start_sha256,
-                kind=record.kind,
-                reason=record.reason,
-            )
-        )
+    return {
+        "slot": slot,
+        "attempt": attempt,
+        "receipt_sha256": record.receipt_sha256,
+        "start_sha256": record.start_sha256,
+        "kind": record.kind,
+        "reason": record.reason,
+    }
+
+
+def _file_values(record: AttemptRecord) -> Iterator[dict[str, Any]]:
+    slot, attempt = record.key
     for file in record.files:
-        session.add(SealedFile(slot=slot, attempt=attempt, name=file.name, bytes=file.bytes, sha256=file.sha256))
-    for name, rows in record.tables.items():
-        place = {"source_slot": slot, "source_attempt": attempt}
-        values = [{**place, "line": row.line, **_values(row, formats.TABLES[name])} for row in rows]
+        yield {"slot": slot, "attempt": attempt, "name": file.name, "bytes": file.bytes, "sha256": file.sha256}
+
+
+def _row_values(record: AttemptRecord, file: str) -> Iterator[dict[str, Any]]:
+    slot, attempt = record.key
+    for row in record.tables.get(file, ()):
+        place = {"source_slot": slot, "source_attempt": attempt, "line": row.line}
+        yield {**place, **_values(row, formats.TABLES[file])}
+
+
+def insert_attempts(session: Session, records: Sequence[AttemptRecord]) -> None:
+    """Store attempts that are not stored yet: one statement a table, since a campaign has thousands."""
+    batches: list[tuple[Any, list[dict[str, Any]]]] = [
+        (ATTEMPTS, [_values(record.row, formats.ATTEMPTS) for record in records]),
+        (Sealed, [_receipt_values(record) for record in records if record.receipt_sha256]),
+        (SealedFile, [values for record in records for values in _file_values(record)]),
+    ]
+    batches += [(table, [v for record in records for v in _row_values(record, file)]) for file, table in ROWS.items()]
+    for target, values in batches:
         if values:
-            session.execute(insert(ROWS[name]), values)
-    session.flush()
+            session.execute(insert(target), values)
 
 
 def delete_attempt(session: Session, key: tuple[str, int]) -> None:
