@@ -166,6 +166,10 @@ _ENDING_OF_STATE = {
 }
 
 
+_STOPPED = frozenset({Ending.TIME_LIMIT, Ending.CANCELLED, Ending.PREEMPTED, Ending.NODE_FAIL, Ending.NO_SPACE})
+"""Reasons for which an allocation ends early that are also the ending of its attempts which never began."""
+
+
 def ending_of_state(state: str, *, began: bool) -> Ending:
     """Return the ending of an attempt without a receipt, from its job's final state.
 
@@ -188,11 +192,8 @@ def allows_another(retries: Retries, endings: Sequence[Ending]) -> bool:
 
 def _ended_without_receipt(facts: AttemptFacts, allocation: Allocation, where: AllocationFacts) -> tuple[Ending, str]:
     job = where.job
-    if where.ended is not None:
-        try:
-            return Ending(where.ended.reason), f"its allocation ended before it: {where.ended.reason}"
-        except ValueError:
-            pass
+    if where.ended is not None and where.ended.reason in _STOPPED:
+        return Ending(where.ended.reason), f"its allocation ended before it began: {where.ended.reason}"
     ending = ending_of_state(job.state, began=facts.began)
     if ending is Ending.LOST and allocation.cancelled is not None:
         return Ending.CANCELLED, f"cancelled: {allocation.cancelled.reason}"

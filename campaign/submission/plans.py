@@ -99,9 +99,11 @@ def build_plan(
         allocation: Id of the allocation.
         attempts: Its attempts, in the order in which they run.
     """
-    # An allocation holds slots of one side.
-    candidate = attempts[0].slot.partition("/")[0]
-    by_name = {slot_for(slot.slot, candidate): slot for slot in frozen.protocol.slots}
+    owner = attempts[0].slot.partition("/")[0]  # an allocation holds slots of one side
+    candidate = owner if owner != "baseline" else ""
+    by_name = {
+        slot_for(slot.slot, candidate): slot for slot in frozen.protocol.slots if slot.side != "candidate" or candidate
+    }
     slots = [by_name[attempt.slot] for attempt in attempts]
     return AllocationPlan(
         allocation=allocation,

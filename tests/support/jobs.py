@@ -1,0 +1,222 @@
+"""A frozen home whose harness measures nothing, for tests of submission: real ledger, real processes, instant results.
+
+The stand-in harness does what the real one does to the outside: it claims an allocation exclusively, writes start.json,
+receipt.json and ended.json, and heeds SIGTERM. What it shall do otherwise stands in ``fake.json`` of the home.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from campaign import documents, files
+from campaign.ledger import Ledger, read_entries
+from campaign.paths import HomePaths
+from campaign.snapshot.digest import digest_folder
+from tests.support.home import CANDIDATE, SMALL, SNAPSHOTS, Case, make_protocol, make_side
+
+HARNESS = '''"""A stand-in for the harness: see tests/support/jobs.py."""
+import hashlib, json, os, signal, socket, sys, time
+from pathlib import Path
+
+
+def write(path, value):
+    temporary = path.with_name("." + path.name + ".tmp")
+    temporary.write_text(json.dumps(value, indent=2, sort_keys=True) + "\\n")
+    temporary.replace(path)
+
+
+def identity():
+    env = os.environ
+    slurm = "SLURM_JOB_ID" in env
+    return {
+        "scheduler": "slurm" if slurm else "local",
+        "cluster": env.get("SLURM_CLUSTER_NAME", ""),
+        "job_id": env.get("SLURM_JOB_ID", str(os.getpid())),
+        "array_job_id": env.get("SLURM_ARRAY_JOB_ID", ""),
+        "array_task_id": env.get("SLURM_ARRAY_TASK_ID", ""),
+        "restart_count": int(env.get("SLURM_RESTART_COUNT", "0")),
+    }
+
+
+stopped = []
+signal.signal(signal.SIGTERM, lambda number, frame: stopped.append("cancelled"))
+signal.signal(signal.SIGUSR2, lambda number, frame: stopped.append("time_limit"))
+
+
+def run(plan_path, wish):
+    plan = json.loads(plan_path.read_text())
+    home = Path(plan["home"])
+    folder = plan_path.parent
+    stat = Path("/proc/self/stat").read_text()
+    boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    node = os.environ.get("SLURMD_NODENAME", socket.gethostname())
+    started = {"format": "started/1", "allocation": plan["allocation"], "job": identity(), "host": node,
+               "boot_id": boot, "pid": os.getpid(), "process_start": int(stat[stat.rindex(")") + 1:].split()[19]),
+               "at": time.time()}
+    try:
+        descriptor = os.open(folder / "started.json", os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
+    except FileExistsError:
+        (folder / f"double-{os.getpid()}").write_text("")
+        return
+    with os.fdopen(descriptor, "w") as stream:
+        json.dump(started, stream)
+    write(folder / "environment.json", dict(os.environ))
+    (folder / "argv.json").write_text(json.dumps({"argv": sys.argv, "prefix": sys.pycache_prefix, "path": sys.path}))
+    for attempt in plan["attempts"]:
+        if stopped:
+            break
+        one(home, plan, attempt, started, node, boot, wish)
+    write(folder / "ended.json", {"format": "ended/1", "allocation": plan["allocation"],
+          "reason": stopped[0] if stopped else "done", "at": time.time(), "wall_s": 0.1, "sides_s": 0.1,
+          "overhead_s": 0.0})
+
+
+def one(home, plan, attempt, started, node, boot, wish):
+    folder = home / "attempts" / attempt["slot"] / str(attempt["attempt"])
+    folder.mkdir(parents=True)
+    key = attempt["slot"] + "/" + str(attempt["attempt"])
+    start = {"format": "start/1", "slot": attempt["slot"], "attempt": attempt["attempt"],
+             "allocation": plan["allocation"], "kind": attempt["kind"], "manifest_sha256": plan["manifest_sha256"],
+             "protocol_sha256": plan["protocol_sha256"], "harness_sha256": plan["harness_sha256"],
+             "snapshots": {name: side["snapshot_sha256"] for name, side in plan["sides"].items()},
+             "job": started["job"],
+             "host": {"node": node, "boot_id": boot, "kernel": "k", "machine": "m", "cpu": "c",
+                      "memory_bytes": 1, "affinity": [0]},
+             "device": "cpu:fake", "devices": [], "threads": 1, "at": time.time()}
+    write(folder / "start.json", start)
+    (folder / "baseline.log").write_text("measuring " + key + "\\n")
+    while Path(wish["hold"]).exists() and not stopped:
+        time.sleep(0.02)
+    if wish["die"].get(key):
+        os.kill(os.getpid(), signal.SIGKILL)
+    ending = stopped[0] if stopped else wish["endings"].get(key, "completed")
+    rate = wish["rates"].get(attempt["slot"].split("/")[0], 4.0)
+    calibration = None
+    if attempt["kind"] == "pilot" and ending == "completed":
+        calibration = {"updates_per_s": rate, "tokens_per_update": 8.0, "startup_s": 0.1, "updates": 4}
+    listed = []
+    for path in sorted(folder.iterdir()):
+        data = path.read_bytes()
+        listed.append({"name": path.name, "bytes": len(data), "sha256": hashlib.sha256(data).hexdigest(), "rows": None})
+    write(folder / "receipt.json", {
+        "format": "receipt/1", "start_sha256": hashlib.sha256((folder / "start.json").read_bytes()).hexdigest(),
+        "slot": attempt["slot"], "attempt": attempt["attempt"], "allocation": plan["allocation"],
+        "kind": attempt["kind"], "ending": ending, "reason": "" if ending == "completed" else "as the test wished",
+        "elapsed_s": 0.1, "at": time.time(), "sides": [], "calibration": calibration, "files": listed})
+
+
+assert sys.argv[1] == "allocation"
+home = json.loads(Path(sys.argv[2]).read_text())["home"]
+wish = json.loads((Path(home) / "fake.json").read_text())
+for name in sys.argv[2:]:
+    if not stopped:
+        run(Path(name), wish)
+'''
+
+RESOURCES: dict[str, Any] = {
+    "submission": {"workloads_per_allocation": 1},
+    "slurm": {
+        "partition": None, "account": None, "qos": None, "constraint": None, "gres": None, "reservation": None,
+        "nodelist": None, "exclude": None, "exclusive": False, "minutes": 5, "cpus": 1, "mem_gb": None,
+        "max_running": 256, "setup": [],
+    },
+    "local": {"minutes": 10},
+}  # fmt: skip
+
+
+@dataclass(slots=True, kw_only=True)
+class JobHome:
+    """A home that can really be submitted."""
+
+    paths: HomePaths
+    protocol: documents.Protocol
+
+    @property
+    def hold(self) -> Path:
+        """While this file exists, attempts that have begun wait."""
+        return self.paths.root / "hold"
+
+    def wish(
+        self,
+        *,
+        endings: dict[str, str] | None = None,
+        rates: dict[str, float] | None = None,
+        die: dict[str, bool] | None = None,
+    ) -> None:
+        """Say how attempts (``slot/number``) shall end, how fast the sides are, and where the job is killed."""
+        value = {"endings": endings or {}, "rates": rates or {}, "die": die or {}, "hold": str(self.hold)}
+        files.replace(self.paths.root / "fake.json", files.dump_json(value))
+
+    def acts(self) -> list[str]:
+        """Return the acts of the ledger, in order."""
+        return [entry.act for entry in read_entries(self.paths)]
+
+    def doubles(self) -> list[Path]:
+        """Return the traces of jobs that found their allocation taken."""
+        return sorted(self.paths.allocations.glob("*/double-*"))
+
+
+def make_job_home(
+    root: Path,
+    *,
+    cases: Sequence[Case] = SMALL[:2],
+    repeats: int = 2,
+    candidate: bool = True,
+    resources: dict[str, Any] | None = None,
+) -> JobHome:
+    """Create a home with the stand-in harness, a frozen baseline and, by default, a candidate."""
+    paths = HomePaths(root)
+    paths.harness.mkdir(parents=True)
+    paths.launcher.write_text(HARNESS)
+    protocol = make_protocol(cases, repeats=repeats)
+    paths.protocol.write_bytes(protocol.to_bytes())
+    manifest = documents.Manifest(
+        campaign=protocol.campaign,
+        protocol_sha256=files.sha256_file(paths.protocol),
+        acceptance_sha256="a" * 64,
+        harness_sha256=digest_folder(paths.harness),
+        config_sha256="e" * 64,
+        harness_python=sys.executable,
+        baseline=make_side(SNAPSHOTS["baseline"]),
+        data={},
+        resources=resources or RESOURCES,
+        departures=(),
+        left_out=(),
+        driver={},
+        machine={},
+    )
+    paths.manifest.write_bytes(manifest.to_bytes())
+    home = JobHome(paths=paths, protocol=protocol)
+    home.wish()
+    with Ledger.open(paths, time.time) as ledger:
+        ledger.append("froze_baseline", {"manifest_sha256": files.sha256_file(paths.manifest)})
+        if candidate:
+            _freeze_candidate(paths)
+            ledger.append("froze_candidate", {"candidate": CANDIDATE})
+    return home
+
+
+def _freeze_candidate(paths: HomePaths) -> None:
+    manifest = documents.CandidateManifest(
+        id=CANDIDATE,
+        manifest_sha256=files.sha256_file(paths.manifest),
+        config_sha256="e" * 64,
+        candidate=make_side(SNAPSHOTS["candidate"]),
+        left_out=(),
+        driver={},
+        machine={},
+    )
+    folder = paths.candidate(CANDIDATE)
+    folder.root.mkdir(parents=True)
+    folder.manifest.write_bytes(manifest.to_bytes())
+
+
+def loads(text: str) -> Any:
+    """Parse the one JSON value that a command printed."""
+    return json.loads(text)
