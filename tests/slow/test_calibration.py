@@ -30,7 +30,8 @@ def observations(verdict: Verdict, kind: str) -> list[Verdict]:
 
 def spread(verdict: Verdict) -> float:
     """Return the largest relative distance of two ratios of one workload."""
-    return max(entry["maximum_ratio"] / entry["minimum_ratio"] - 1.0 for entry in observations(verdict, "production"))
+    ranges = [(entry["minimum_ratio"], entry["maximum_ratio"]) for entry in observations(verdict, "production")]
+    return max(float(highest) / float(lowest) - 1.0 for lowest, highest in ranges)
 
 
 @pytest.fixture(scope="module")
