@@ -274,6 +274,11 @@ class HomePaths:
         """Return the paths of one candidate's evaluation."""
         return EvaluationPaths(self.evaluations / candidate)
 
+    @classmethod
+    def default(cls, config: Path, name: str) -> HomePaths:
+        """Return the home of a campaign for which none was named: ``<name>.campaign`` beside its configuration."""
+        return cls(config.parent / f"{name}.campaign")
+
     def looks_like_home(self) -> bool:
         """Return whether this folder is a campaign home, or one whose first freeze has not ended."""
         if self.staging.is_dir():
