@@ -37,10 +37,10 @@ def _read_folder(path: Path) -> DataIdentity:
         entries = list(read_entries(root))
     except EvidenceError as error:
         raise ConfigError(f"the data set holds what is {error.what}", where=error.where) from error
-    held = [entry for entry in entries if entry.type != "d"]
+    held = [entry for entry in entries if entry.type == "f"]
     if not held:
         raise ConfigError("the data set is an empty folder", where=str(path), hint="fill it first, or correct its path")
-    for entry in held:
+    for entry in entries:
         _refuse_link_out(root, entry)
     num_bytes = sum(entry.num_bytes for entry in held)
     return DataIdentity(path=str(path), sha256=tree_digest(entries), bytes=num_bytes, files=len(held))
