@@ -125,13 +125,17 @@ def gate_rows(printed: bytes) -> list[list[str]]:
         printed: The bytes of the verdict.
     """
     from reports.numbers import signed  # noqa: PLC0415 - keeps the start of other commands fast
-    from reports.verdict import failed_first, parse_gates  # noqa: PLC0415 - as above
+    from reports.verdict import Gate, failed_first, parse_gates  # noqa: PLC0415 - as above
+
+    def cells(gate: Gate) -> list[str]:
+        if isinstance(gate.value, int):  # a count of faults, not a measurement
+            value, margin = str(gate.value), str(gate.margin)
+        else:
+            value, margin = gate.shown(gate.value), signed(gate.margin)
+        return [gate.id, value, gate.rule or "-", margin, gate.outcome, gate.finding]
 
     verdict: Mapping[str, Any] = json.loads(printed, parse_float=Decimal)
-    return [
-        [gate.id, gate.shown(gate.value), gate.rule or "-", signed(gate.margin), gate.outcome, gate.finding]
-        for gate in failed_first(parse_gates(verdict))
-    ]
+    return [cells(gate) for gate in failed_first(parse_gates(verdict))]
 
 
 def verdict_sentence(printed: bytes, protocol: bytes) -> str:

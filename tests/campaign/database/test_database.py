@@ -1,0 +1,159 @@
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from sqlalchemy import insert, text
+from sqlalchemy.exc import IntegrityError, StatementError
+from sqlalchemy.orm import Session
+
+from acceptance import formats
+from campaign import database
+from campaign.database import ATTEMPTS, ROWS, AttemptRecord, StoredFile, insert_attempts, open_database, stored_attempts
+from campaign.errors import StateError
+
+ATTEMPT = "baseline/control/w/r1,1,a1,node1,cpu:x,,,completed,true"
+PAIR = "w,control,,false,1,1,1,baseline,1,a1,node1,cpu:x,20,10,3200,0.5,12.5,13.25,1,1,256.0"
+
+
+def rows(table: formats.Table, *lines: str) -> tuple[formats.Row, ...]:
+    found, faults = formats.parse_table(table, ("\n".join([",".join(table.header), *lines]) + "\n").encode(), "x")
+    assert faults == ()
+    return found
+
+
+def record(pairs: tuple[formats.Row, ...] = rows(formats.PAIRS, PAIR)) -> AttemptRecord:
+    return AttemptRecord(
+        row=rows(formats.ATTEMPTS, ATTEMPT)[0],
+        receipt_sha256="1" * 64,
+        start_sha256="2" * 64,
+        kind="control_pair",
+        files=(StoredFile(name="pairs.csv", bytes=10, sha256="3" * 64),),
+        tables={"pairs.csv": pairs},
+    )
+
+
+def opened(path: Path, *, manifest: str = "m" * 64) -> Iterator[Session]:
+    with open_database(path, manifest_sha256=manifest, protocol_sha256="p" * 64) as session:
+        yield session
+
+
+@pytest.fixture
+def session(tmp_path: Path) -> Iterator[Session]:
+    yield from opened(tmp_path / "cache")
+
+
+def pragma(session: Session, name: str) -> object:
+    return session.connection().exec_driver_sql(f"PRAGMA {name}").scalar()
+
+
+def test_every_evidence_table_has_the_columns_of_its_format_in_order() -> None:
+    for file, table in {"attempts.csv": ATTEMPTS, **ROWS}.items():
+        names = [column.name for column in table.columns]
+        header = list(formats.TABLES[file].header)
+        start = names.index(header[0])
+        assert names[start : start + len(header)] == header
+        assert names[-1] == "raw"
+
+
+def test_every_table_is_strict(session: Session) -> None:
+    found = session.execute(text("SELECT name, strict FROM pragma_table_list WHERE schema = 'main'")).all()
+    assert {name for name, _ in found} >= {"attempts", "pairs", "windows", "baseline", "receipts", "files", "origin"}
+    assert [name for name, strict in found if not strict and not name.startswith("sqlite_")] == []
+
+
+def test_the_file_is_marked_and_journalled_for_shared_file_systems(session: Session) -> None:
+    assert pragma(session, "application_id") == database.APPLICATION_ID
+    assert pragma(session, "user_version") == database.SCHEMA_VERSION
+    assert pragma(session, "journal_mode") == "delete"
+    assert pragma(session, "synchronous") == 2
+    assert pragma(session, "foreign_keys") == 1
+
+
+@pytest.mark.parametrize(
+    ("column", "value"),
+    [
+        ("train_s", None),
+        ("train_s", float("nan")),
+        ("train_s", float("inf")),
+        ("train_s", "fast"),
+        ("repeat", 0),
+        ("tokens", -1),
+        ("tokens", 1.5),
+        ("side", "neither"),
+        ("comparison", ""),
+        ("production", 2),
+        ("workload", ""),
+        ("line", 1),
+        ("source_slot", "baseline/control/w/r2"),
+    ],
+)
+def test_a_value_outside_its_columns_syntax_is_refused(session: Session, column: str, value: object) -> None:
+    insert_attempts(session, [record(pairs=())])
+    table = ROWS["pairs.csv"]
+    (row,) = rows(formats.PAIRS, PAIR)
+    place = {"source_slot": "baseline/control/w/r1", "source_attempt": 1, "line": 2}
+    good: dict[str, object] = {**place, **row.values, "raw": PAIR}
+    with session.begin_nested():
+        session.execute(insert(table).values(good))
+    with pytest.raises(StatementError), session.begin_nested():
+        session.execute(insert(table).values({**good, "line": 3, column: value}))
+
+
+def test_a_row_that_a_sealed_file_holds_twice_is_kept_twice(session: Session) -> None:
+    insert_attempts(session, [record(pairs=rows(formats.PAIRS, PAIR, PAIR))])
+    assert database.sorted_lines(session, "pairs.csv", ("baseline",)) == [PAIR, PAIR]
+
+
+def test_an_attempt_cannot_be_stored_twice(session: Session) -> None:
+    insert_attempts(session, [record()])
+    with pytest.raises(IntegrityError), session.begin_nested():
+        insert_attempts(session, [record()])
+
+
+def test_forgetting_an_attempt_forgets_all_that_hangs_on_it(session: Session) -> None:
+    insert_attempts(session, [record()])
+    database.delete_attempt(session, ("baseline/control/w/r1", 1))
+    for table in database.Base.metadata.sorted_tables:
+        assert table.name == "origin" or session.execute(table.select()).all() == []
+
+
+def test_what_is_stored_comes_back_as_it_was_written(session: Session) -> None:
+    insert_attempts(session, [record()])
+    (stored,) = stored_attempts(session).values()
+    assert (stored.raw, stored.ending, stored.receipt_sha256) == (ATTEMPT, "completed", "1" * 64)
+    assert stored.lines == {"pairs.csv": ((2, PAIR),)}
+
+
+def test_an_exception_leaves_nothing_behind(tmp_path: Path) -> None:
+    path = tmp_path / "cache"
+    digests = {"manifest_sha256": "m" * 64, "protocol_sha256": "p" * 64}
+    with pytest.raises(ZeroDivisionError), open_database(path, **digests) as session:  # noqa: PT012 - the body is the test
+        insert_attempts(session, [record()])
+        _ = 1 / 0
+    with open_database(path, **digests) as session:
+        assert stored_attempts(session) == {}
+    assert [entry.name for entry in tmp_path.iterdir()] == ["cache"]
+
+
+def test_the_cache_of_another_home_is_refused(tmp_path: Path) -> None:
+    list(opened(tmp_path / "cache"))
+    with pytest.raises(StateError, match="another home"):
+        list(opened(tmp_path / "cache", manifest="n" * 64))
+
+
+def test_a_file_that_is_no_cache_is_refused_with_the_way_out(tmp_path: Path) -> None:
+    (tmp_path / "cache").write_bytes(b"no database at all" * 100)
+    with pytest.raises(StateError, match="cannot be used") as caught:
+        list(opened(tmp_path / "cache"))
+    assert caught.value.hint == "campaign collect --rebuild"
+
+
+def test_somebody_elses_database_is_refused(tmp_path: Path) -> None:
+    connection = sqlite3.connect(tmp_path / "cache")
+    connection.execute("CREATE TABLE theirs (a)")
+    connection.close()
+    with pytest.raises(StateError, match="not a cache of this release"):
+        list(opened(tmp_path / "cache"))
