@@ -72,7 +72,7 @@ def chance_median(num: int, relative: float, sd: float) -> float:
     mean = math.log(relative)
     below = _NORMAL.cdf(-mean / sd)
     if num % 2:
-        return sum(_binomial(num, count, 1 - below) for count in range(half + 1, num + 1))
+        return min(sum(_binomial(num, count, 1 - below) for count in range(half + 1, num + 1)), 1.0)
     log_factor = math.lgamma(num + 1) - math.lgamma(half) - math.lgamma(half + 1)
     step = (1 - below) / _NUM_STEPS
     total = 0.0

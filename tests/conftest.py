@@ -1,4 +1,4 @@
-"""What all tests share: golden files."""
+"""What all tests share: golden files, and property tests that a busy machine cannot fail."""
 
 from __future__ import annotations
 
@@ -6,8 +6,13 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
 Golden = Callable[[Path, bytes], None]
+
+# How long one example takes says nothing here, and a red test should point at the change that made it red.
+settings.register_profile("campaign", deadline=None, derandomize=True)
+settings.load_profile("campaign")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

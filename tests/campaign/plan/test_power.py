@@ -72,3 +72,8 @@ def test_numbers_that_mean_nothing_are_refused(ratio: float, sd: float) -> None:
 def test_the_median_of_nothing_has_no_chance() -> None:
     with pytest.raises(ValueError, match="nothing"):
         chance_median(0, 1.0, 0.1)
+
+
+def test_rounding_does_not_make_a_chance_above_one() -> None:
+    assert chance_median(299, 1.1875, 0.25) == 1
+    assert chance_median(43, 1.125, 0.0625) == 1
