@@ -296,7 +296,8 @@ def parse_field(column: Column, text: str) -> Value:
     try:
         return _PARSERS[column.kind](column, text)
     except ValueError as error:
-        raise ValueError(f"{column.name}: {text!r} {error}") from error
+        shown = text if len(text) <= 60 else f"{text[:60]}..."
+        raise ValueError(f"{column.name}: {shown!r} {error}") from error
 
 
 def _parse_line(table: Table, raw: str, line: int, file: str) -> Row | list[Fault]:

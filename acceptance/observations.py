@@ -49,6 +49,7 @@ def observe(plan: Plan, checked: Checked) -> dict[str, Any]:
     """
     candidate = _usable(plan, checked, "candidate")
     control = _usable(plan, checked, "control")
+    controlled = {slot.workload for slot in plan.of_comparison("control")}
     protocol = plan.protocol
     subjects = [
         *(
@@ -61,8 +62,9 @@ def observe(plan: Plan, checked: Checked) -> dict[str, Any]:
             if w.production
         ),
         *(
-            _subject("control", name, [p for p in control if p.slot.workload == name])
-            for name in dict.fromkeys(slot.workload for slot in plan.of_comparison("control"))
+            _subject("control", w.name, [p for p in control if p.slot.workload == w.name])
+            for w in protocol.workloads
+            if w.name in controlled
         ),
     ]
     ratios = [_ratio("candidate", pair) for pair in candidate] + [_ratio("control", pair) for pair in control]
