@@ -1,0 +1,124 @@
+"""Both backends behind the small interface that a measuring harness calls.
+
+`native` and `fast` take (config, *, seed, device) and return a Session. The corpus lies in the folder named by the
+environment variable TINYLM_DATA.
+"""
+
+import hashlib
+import os
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from tinylm import schedule
+from tinylm.build import make_trainer
+from tinylm.config import read_config
+from tinylm.data import IGNORED, Batch
+from tinylm.trainer import GRADIENTS, MOMENTS, PARAMETERS
+
+DATA_VARIABLE = "TINYLM_DATA"
+QUANTITIES = (PARAMETERS, GRADIENTS, *MOMENTS)
+
+
+def native(config: Mapping[str, Any], *, seed: int, device: str) -> "Session":
+    """One eager model per worker."""
+    return Session("native", config, seed=seed, device=device)
+
+
+def fast(config: Mapping[str, Any], *, seed: int, device: str) -> "Session":
+    """All workers stacked into one model."""
+    return Session("fast", config, seed=seed, device=device)
+
+
+class Session:
+    """One training, at update 0 when built. A worker is one of the models that are trained side by side."""
+
+    def __init__(self, backend: str, config: Mapping[str, Any], *, seed: int, device: str) -> None:
+        self._trainer = make_trainer(
+            backend, read_config(config), folder=_data_folder(), seed=seed, device=device, stream=sys.stdout
+        )
+
+    def updates(self, n: int) -> tuple[int, int, int, int]:
+        """Run n updates on the production path, asynchronously.
+
+        Returns:
+            Updates, microbatches of all workers, skipped updates (none, as there is no loss scaling), and targets of
+            all workers.
+        """
+        counts = self._trainer.train(n)
+        return counts.updates, counts.microbatches, 0, counts.targets
+
+    def sync(self) -> None:
+        """Wait until everything asked for is done."""
+        self._trainer.sync()
+
+    def loss(self) -> float:
+        """Nats per target in the last update, the mean over the workers."""
+        return float(self._trainer.losses().mean())
+
+    def state(self, quantity: str) -> Iterator[tuple[int, str, Tensor]]:
+        """Live fp32 tensors as (worker, name, tensor); gradients are the clipped ones of the last update."""
+        if quantity not in QUANTITIES:
+            raise ValueError(f"unknown quantity {quantity!r}; there are {', '.join(QUANTITIES)}")
+        return self._trainer.backend.state(quantity)
+
+    def load_state(self, tensors: Mapping[tuple[str, int, str], Tensor], step: int) -> None:
+        """Load {(quantity, worker, name): tensor} in place; absent moments become zero, all counters become `step`."""
+        self._trainer.load_state(tensors, step)
+
+    def batch(self, step: int) -> dict[str, Tensor]:
+        """All inputs of an update: tokens and targets, int64 [microbatches, workers, batch, context]."""
+        batches = self._trainer.microbatches(step)
+        return {
+            "tokens": torch.stack([batch.tokens for batch in batches]),
+            "targets": torch.stack([batch.targets for batch in batches]),
+        }
+
+    def update_on(self, batch: Mapping[str, Tensor]) -> list[float]:
+        """One whole local update of every worker on such inputs, consensus off; nats per target of each worker."""
+        pairs = zip(batch["tokens"], batch["targets"], strict=True)
+        self._trainer.local_update([_batch(tokens, targets) for tokens, targets in pairs])
+        losses: list[float] = self._trainer.losses().tolist()
+        return losses
+
+    def evaluate(self) -> tuple[float, int]:
+        """Sum of nats and number of targets over the whole validation split, for the mean of the workers' models."""
+        return self._trainer.evaluate()
+
+    def engaged(self) -> dict[str, int | str]:
+        """The execution path in words, and how often it ran."""
+        return {**self._trainer.backend.description(), **self._trainer.executed()}
+
+    def progress(self) -> dict[str, int | float | str]:
+        """Where the training stands."""
+        trainer = self._trainer
+        return {
+            "attempted_updates": trainer.update,
+            "successful_updates": trainer.update,
+            "targets": trainer.targets,
+            "loader_position": trainer.update,
+            "learning_rate": schedule.learning_rate(trainer.config, trainer.update),
+            "loss_scale": 1.0,
+            "random_state": hashlib.sha256(bytes(torch.get_rng_state().tolist())).hexdigest(),
+        }
+
+    def close(self) -> None:
+        """Let go of the models."""
+        del self._trainer
+
+
+def _data_folder() -> Path:
+    folder = os.environ.get(DATA_VARIABLE)
+    if not folder:
+        raise RuntimeError(f"{DATA_VARIABLE} is not set; it names the folder that prepare_corpus.py wrote")
+    return Path(folder)
+
+
+def _batch(tokens: Tensor, targets: Tensor) -> Batch:
+    targets = targets.masked_fill(targets < 0, IGNORED)
+    num_targets = (targets != IGNORED).flatten(1).sum(dim=1).tolist()
+    return Batch(tokens=tokens, targets=targets, num_targets=tuple(num_targets))

@@ -1,0 +1,33 @@
+"""Trainers by the name of their backend."""
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import TextIO
+
+import torch
+
+from tinylm.config import Config
+from tinylm.fast import Fast
+from tinylm.native import Native
+from tinylm.trainer import Backend, Trainer
+
+BACKENDS: dict[str, Callable[..., Backend]] = {Native.name: Native, Fast.name: Fast}
+
+
+def make_trainer(
+    backend: str, config: Config, *, folder: Path, seed: int, device: str, stream: TextIO = sys.stdout
+) -> Trainer:
+    """A trainer at update 0.
+
+    Args:
+        backend: "native" or "fast".
+        config: what to train.
+        folder: holds train.bin and val.bin.
+        seed: decides the initial parameters and every batch.
+        device: a torch device such as "cpu" or "cuda".
+        stream: where log lines go.
+    """
+    place = torch.device(device)
+    built = BACKENDS[backend](config, seed=seed, device=place)
+    return Trainer(config, built, folder=folder, seed=seed, device=place, stream=stream)

@@ -1,0 +1,40 @@
+"""Ring consensus: each worker averages with its two neighbours, in exact fp32.
+
+x <- (1 - g) x + g W x, with W the doubly stochastic ring: thirds, or halves for two workers. Elementwise arithmetic
+only: a matrix product could run in TF32 and would move the workers' mean.
+"""
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+
+def neighbours(worker: int, workers: int) -> tuple[int, ...]:
+    """The distinct members of a worker's average, itself included, in the order of summation."""
+    return tuple(dict.fromkeys(((worker - 1) % workers, worker, (worker + 1) % workers)))
+
+
+@torch.no_grad()
+def combine_one_by_one(models: Sequence[Sequence[Tensor]], share: float) -> None:
+    """Combine in place, parameter by parameter and worker by worker."""
+    workers = len(models)
+    for parameters in zip(*models, strict=True):
+        averages = []
+        for worker in range(workers):
+            first, *rest = (parameters[other] for other in neighbours(worker, workers))
+            average = first.clone()
+            for other in rest:
+                average += other
+            averages.append(average.div_(len(rest) + 1))
+        for parameter, average in zip(parameters, averages, strict=True):
+            parameter.lerp_(average, share)
+
+
+@torch.no_grad()
+def combine_stacked(stacked: Tensor, share: Tensor) -> None:
+    """Combine [workers, ...] in place by rolling the stack; share is a 0-d fp32 tensor on the same device."""
+    average = stacked.roll(1, 0).add_(stacked)
+    if stacked.size(0) > 2:
+        average += stacked.roll(-1, 0)
+    stacked.lerp_(average.div_(min(stacked.size(0), 3)), share)

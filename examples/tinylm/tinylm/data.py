@@ -1,0 +1,156 @@
+"""The production loader: every batch is a pure function of (seed, update, microbatch, worker).
+
+An epoch cuts the corpus, from a random phase on, into windows of `context` targets and deals a random order of them
+out: microbatch m of worker w takes the m-th group of `batch` windows from the w-th share. Shares do not overlap. The
+last window of the corpus is shorter; its missing targets are IGNORED. Nothing but caches is kept between calls.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from tinylm.config import Config, ConfigError
+
+IGNORED = -1
+TRAIN_FILE = "train.bin"
+VALIDATION_FILE = "val.bin"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Batch:
+    """A microbatch of all workers.
+
+    Attributes:
+        tokens: int64 [workers, batch, context].
+        targets: int64 [workers, batch, context]; IGNORED where nothing is predicted.
+        num_targets: per worker, the targets that are not IGNORED; known without reading a device.
+    """
+
+    tokens: Tensor
+    targets: Tensor
+    num_targets: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """Where an update stands: its epoch and its microbatches within the epoch."""
+
+    epoch: int
+    first: int
+    count: int
+
+
+def read_tokens(path: Path) -> Tensor:
+    """Map a file of bytes as uint8 [size]; nothing is copied."""
+    if not path.is_file():
+        raise FileNotFoundError(f"{path}: no such file; write it with prepare_corpus.py --out {path.parent}")
+    size = path.stat().st_size
+    if size < 2:
+        raise ValueError(f"{path}: a corpus needs at least two bytes, this one has {size}")
+    return torch.from_file(str(path), shared=False, size=size, dtype=torch.uint8)
+
+
+def mixed_seed(*parts: int) -> int:
+    """One 63-bit seed from several integers (splitmix64), so that neighbouring seeds share no stream."""
+    state = 0
+    for part in parts:
+        state = (state ^ (part & 0xFFFFFFFFFFFFFFFF)) + 0x9E3779B97F4A7C15
+        state = ((state ^ (state >> 30)) * 0xBF58476D1CE4E5B9) & 0xFFFFFFFFFFFFFFFF
+        state = ((state ^ (state >> 27)) * 0x94D049BB133111EB) & 0xFFFFFFFFFFFFFFFF
+        state ^= state >> 31
+    return state >> 1
+
+
+class Loader:
+    """Batches of one corpus for one configuration and seed."""
+
+    def __init__(self, config: Config, corpus: Tensor, *, seed: int, device: torch.device) -> None:
+        self._config = config
+        self._corpus = corpus
+        self._seed = seed
+        self._device = device
+        self._offsets = torch.arange(config.context + 1)
+        whole = self._num_windows(config.context - 1) // (config.workers * config.batch)
+        if whole < 1:
+            raise ConfigError("batch", f"the corpus of {len(corpus)} bytes holds no microbatch for every worker")
+        if config.epoch > whole:
+            raise ConfigError("epoch", f"the corpus holds {whole} microbatches per worker, fewer than {config.epoch}")
+        self.epoch_microbatches = config.epoch or whole
+        self._order = lru_cache(maxsize=2)(self._make_order)
+
+    def place(self, update: int) -> Place:
+        """The epoch of an update and its share of the epoch; the last update of an epoch may be smaller."""
+        accumulation = self._config.accumulation
+        per_epoch = -(-self.epoch_microbatches // accumulation)
+        epoch, within = divmod(update, per_epoch)
+        first = within * accumulation
+        return Place(epoch=epoch, first=first, count=min(accumulation, self.epoch_microbatches - first))
+
+    def microbatches(self, update: int) -> list[Batch]:
+        """All microbatches of an update, for all workers, on the device."""
+        place = self.place(update)
+        return [self._batch(place.epoch, place.first + micro) for micro in range(place.count)]
+
+    def starts(self, epoch: int, micro: int) -> Tensor:
+        """Position of the first token of each window: int64 [workers, batch]."""
+        phase, order = self._order(epoch)
+        batch = self._config.batch
+        groups = order.view(self._config.workers, -1)[:, micro * batch : (micro + 1) * batch]
+        return phase + groups * self._config.context
+
+    def _batch(self, epoch: int, micro: int) -> Batch:
+        starts = self.starts(epoch, micro)
+        room = (len(self._corpus) - 1 - starts).clamp(max=self._config.context)
+        windows = _windows(self._corpus, starts, self._offsets)
+        targets = windows[..., 1:]
+        num_targets = room.sum(dim=1).tolist()
+        if min(num_targets) < starts.size(1) * self._config.context:
+            targets = targets.masked_fill(self._offsets[:-1] >= room.unsqueeze(-1), IGNORED)
+        return Batch(
+            tokens=_moved(windows[..., :-1], self._device),
+            targets=_moved(targets, self._device),
+            num_targets=tuple(num_targets),
+        )
+
+    def _num_windows(self, phase: int) -> int:
+        return -(-(len(self._corpus) - 1 - phase) // self._config.context)
+
+    def _make_order(self, epoch: int) -> tuple[int, Tensor]:
+        """Phase and order of an epoch; the order holds equal shares of whole microbatches for all workers."""
+        generator = torch.Generator().manual_seed(mixed_seed(self._seed, epoch))
+        phase = int(torch.randint(self._config.context, (), generator=generator))
+        kept = self.epoch_microbatches * self._config.workers * self._config.batch
+        return phase, torch.randperm(self._num_windows(phase), generator=generator)[:kept]
+
+
+def validation_batches(corpus: Tensor, *, context: int, batch: int, device: torch.device) -> Iterator[Batch]:
+    """Every target of a corpus once, in order, for one worker; the last window is padded with IGNORED."""
+    offsets = torch.arange(context + 1)
+    starts = torch.arange(0, len(corpus) - 1, context)
+    for group in torch.split(starts, batch):
+        room = len(corpus) - 1 - group
+        windows = _windows(corpus, group, offsets)
+        targets = windows[:, 1:].masked_fill(offsets[:-1] >= room.unsqueeze(-1), IGNORED)
+        yield Batch(
+            tokens=_moved(windows[None, :, :-1], device),
+            targets=_moved(targets[None], device),
+            num_targets=(int(room.clamp(max=context).sum()),),
+        )
+
+
+def _windows(corpus: Tensor, starts: Tensor, offsets: Tensor) -> Tensor:
+    """Windows of corpus bytes as int64 [..., context + 1]; positions past the end repeat the last byte."""
+    positions = (starts.unsqueeze(-1) + offsets).clamp_(max=len(corpus) - 1)
+    return corpus[positions].long()
+
+
+def _moved(tensor: Tensor, device: torch.device) -> Tensor:
+    """On the device, without waiting for the copy."""
+    tensor = tensor.contiguous()
+    if device.type == "cpu":
+        return tensor
+    return tensor.pin_memory().to(device, non_blocking=True)

@@ -1,0 +1,104 @@
+"""The plain backend: one model and one optimizer per worker, one after the other, eagerly."""
+
+from collections.abc import Iterator, Sequence
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from tinylm import consensus, model, optim, schedule
+from tinylm.config import Config
+from tinylm.data import Batch
+from tinylm.trainer import GRADIENTS, PARAMETERS, attention_kernel, autocast
+
+
+class Native:
+    """Separate eager models with torch's own AdamW and clipping."""
+
+    name: ClassVar[str] = "native"
+
+    def __init__(self, config: Config, *, seed: int, device: torch.device) -> None:
+        self._config = config
+        self._device = device
+        # As is usual: the fused kernel where it is the known good choice, torch's default elsewhere.
+        self._fused = device.type == "cuda"
+        initial = model.initial_state(config, seed)
+        self.models = [self._model(initial) for _ in range(config.workers)]
+        self._optimizers = [self._optimizer(worker) for worker in self.models]
+
+    def local_update(self, batches: Sequence[Batch], update: int) -> Tensor:
+        """Train each worker on its part of the microbatches."""
+        lr = schedule.learning_rate(self._config, update)
+        return torch.stack([self._train_worker(worker, batches, lr) for worker in range(self._config.workers)])
+
+    def combine(self, update: int) -> None:
+        """Average over the ring, parameter by parameter."""
+        models = [list(worker.parameters()) for worker in self.models]
+        consensus.combine_one_by_one(models, schedule.mixing_share(self._config, update))
+
+    def state(self, quantity: str) -> Iterator[tuple[int, str, Tensor]]:
+        """The modules' and optimizers' own tensors."""
+        for index, (worker, optimizer) in enumerate(zip(self.models, self._optimizers, strict=True)):
+            for name, parameter in worker.named_parameters():
+                yield index, name, _quantity(optimizer, parameter, quantity)
+
+    def set_step(self, step: int) -> None:
+        """Set the step of every optimizer."""
+        for optimizer in self._optimizers:
+            optim.set_step(optimizer, step)
+
+    def description(self) -> dict[str, str]:
+        """The execution path in words."""
+        return {
+            "backend": self.name,
+            "stacked": "no",
+            "attention": attention_kernel(self._config, self._config.batch, self._device),
+            "optimizer": "AdamW fused" if self._fused else "AdamW default",
+            "clipping": "clip_grad_norm_ per worker" if self._config.clip else "off",
+            "consensus": "per parameter" if self._config.workers > 1 else "none",
+        }
+
+    def _model(self, initial: dict[str, Tensor]) -> model.GPT:
+        worker = model.GPT(self._config)
+        worker.load_state_dict(initial)
+        return worker.to(self._device)
+
+    def _optimizer(self, worker: model.GPT) -> torch.optim.AdamW:
+        named = list(worker.named_parameters())
+        return optim.make_adamw(
+            [parameter for name, parameter in named if model.decays(name)],
+            [parameter for name, parameter in named if not model.decays(name)],
+            lr=self._config.lr,
+            weight_decay=self._config.weight_decay,
+            fused=self._fused,
+        )
+
+    def _train_worker(self, index: int, batches: Sequence[Batch], lr: float) -> Tensor:
+        worker, optimizer = self.models[index], self._optimizers[index]
+        # All targets of the update weigh the same, whatever microbatch they stand in.
+        num_targets = sum(batch.num_targets[index] for batch in batches)
+        optimizer.zero_grad(set_to_none=True)
+        total = torch.zeros((), device=self._device)
+        for batch in batches:
+            with autocast(self._config.precision, self._device):
+                logits = worker(batch.tokens[index])
+            loss = model.nats(logits, batch.targets[index]) / num_targets
+            loss.backward()  # type: ignore[no-untyped-call]  # torch leaves it untyped
+            total += loss.detach()
+        if self._config.clip:
+            torch.nn.utils.clip_grad_norm_(worker.parameters(), self._config.clip)
+        for group in optimizer.param_groups:
+            group["lr"] = lr
+        optimizer.step()
+        return total
+
+
+def _quantity(optimizer: torch.optim.AdamW, parameter: Tensor, quantity: str) -> Tensor:
+    if quantity == PARAMETERS:
+        return parameter.detach()
+    if quantity == GRADIENTS:
+        if parameter.grad is None:
+            raise RuntimeError("no update has run yet, so there are no gradients")
+        return parameter.grad
+    moment: Tensor = optimizer.state[parameter][quantity]
+    return moment

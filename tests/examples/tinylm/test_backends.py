@@ -1,0 +1,247 @@
+"""The two backends compute the same thing, and each computes what it says."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+from tinylm import model
+from tinylm.config import read_config
+from tinylm.consensus import combine_one_by_one, combine_stacked
+from tinylm.data import Batch
+from tinylm.stacked import clip_per_worker
+from tinylm.trainer import GRADIENTS, MOMENTS, PARAMETERS, Trainer
+
+from .conftest import BASE, MakeTrainer
+
+PACKED4: dict[str, Any] = {"mode": "packed", "workers": 4}
+PACKED8: dict[str, Any] = {"mode": "packed", "workers": 8}
+REMAINDER: dict[str, Any] = {"accumulation": 4, "epoch": 6}
+TIGHT = 0.05  # far below the gradients' norms, so that every worker is clipped in every update
+
+CASES: dict[str, dict[str, Any]] = {
+    "sync": {},
+    "sync-clipped": {"clip": TIGHT},
+    "sync-unclipped": {"clip": 0},
+    "sync-remainder": REMAINDER,
+    "packed2": {"mode": "packed", "workers": 2},
+    "packed4-clipped": {**PACKED4, "clip": TIGHT},
+    "packed4-unclipped": {**PACKED4, "clip": 0},
+    "packed4-remainder": {**PACKED4, **REMAINDER},
+    "packed4-adaptive": {**PACKED4, "gamma": "adaptive"},
+    "packed4-partial": {**PACKED4, "gamma": 0.3},
+    "packed8": PACKED8,
+    "packed8-all": {**PACKED8, **REMAINDER, "clip": TIGHT, "gamma": "adaptive"},
+}
+
+
+def _rel_l2(reference: Trainer, value: Trainer, quantity: str) -> float:
+    difference = norm = 0.0
+    pairs = zip(reference.backend.state(quantity), value.backend.state(quantity), strict=True)
+    for (worker, name, expected), (other_worker, other_name, got) in pairs:
+        assert (worker, name, expected.shape) == (other_worker, other_name, got.shape)
+        difference += float((expected.double() - got.double()).square().sum())
+        norm += float(expected.double().square().sum())
+    assert norm > 0
+    return float((difference / norm) ** 0.5)
+
+
+def _copy(trainer: Trainer, *quantities: str) -> dict[tuple[str, int, str], torch.Tensor]:
+    return {
+        (quantity, worker, name): tensor.clone()
+        for quantity in quantities
+        for worker, name, tensor in trainer.backend.state(quantity)
+    }
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_fast_equals_native_after_several_updates(make: MakeTrainer, case: str) -> None:
+    native, fast = make("native", **CASES[case]), make("fast", **CASES[case])
+    assert native.train(8) == fast.train(8)
+    torch.testing.assert_close(fast.losses(), native.losses(), rtol=1e-5, atol=0)
+    for quantity in (PARAMETERS, GRADIENTS, *MOMENTS):
+        assert _rel_l2(native, fast, quantity) <= 1e-5, quantity
+
+
+@pytest.mark.parametrize("entries", [{}, PACKED4], ids=["sync", "packed4"])
+def test_fast_stays_close_to_native_in_bf16_with_fp32_masters(make: MakeTrainer, entries: dict[str, Any]) -> None:
+    native, fast = (make(name, precision="bf16", **entries) for name in ("native", "fast"))
+    native.train(3)
+    fast.train(3)
+    assert all(tensor.dtype == torch.float32 for _, _, tensor in fast.backend.state(PARAMETERS))
+    assert 0 < _rel_l2(native, fast, PARAMETERS) < 0.01
+
+
+@pytest.mark.parametrize("backend", ["native", "fast"])
+def test_two_runs_are_equal_to_the_bit_and_another_seed_is_not(make: MakeTrainer, backend: str) -> None:
+    first, second, other = (make(backend, seed=seed, **PACKED4) for seed in (1, 1, 2))
+    for trainer in (first, second, other):
+        trainer.train(4)
+    assert torch.equal(first.losses(), second.losses())
+    assert _rel_l2(first, second, PARAMETERS) == 0
+    assert _rel_l2(first, other, PARAMETERS) > 0.1
+
+
+@pytest.mark.parametrize("backend", ["native", "fast"])
+def test_training_in_two_calls_equals_training_in_one(make: MakeTrainer, backend: str) -> None:
+    whole, parts = make(backend, **PACKED4, **REMAINDER), make(backend, **PACKED4, **REMAINDER)
+    whole.train(5)
+    parts.train(2)
+    parts.train(3)
+    assert _rel_l2(whole, parts, PARAMETERS) == 0
+
+
+@pytest.mark.parametrize("backend", ["native", "fast"])
+@pytest.mark.parametrize("entries", [{}, PACKED4], ids=["sync", "packed4"])
+def test_loading_a_state_continues_the_same_trajectory(
+    make: MakeTrainer, backend: str, entries: dict[str, Any]
+) -> None:
+    straight, resumed = make(backend, **entries), make(backend, seed=1, **entries)
+    straight.train(3)
+    resumed.train(1)
+    addresses = [tensor.data_ptr() for _, _, tensor in resumed.backend.state(PARAMETERS)]
+    resumed.load_state(_copy(straight, PARAMETERS, *MOMENTS), 3)
+    straight.train(3)
+    resumed.train(3)
+    assert _rel_l2(straight, resumed, PARAMETERS) == 0
+    assert [tensor.data_ptr() for _, _, tensor in resumed.backend.state(PARAMETERS)] == addresses
+
+
+def test_each_backend_continues_from_the_others_state(make: MakeTrainer) -> None:
+    native, fast = make("native", **PACKED4), make("fast", **PACKED4)
+    native.train(3)
+    fast.load_state(_copy(native, PARAMETERS, *MOMENTS), 3)
+    native.train(3)
+    fast.train(3)
+    assert _rel_l2(native, fast, PARAMETERS) <= 1e-5
+
+
+@pytest.mark.parametrize("backend", ["native", "fast"])
+def test_absent_moments_become_zero_and_absent_or_unknown_tensors_are_refused(make: MakeTrainer, backend: str) -> None:
+    trainer = make(backend, **PACKED4)
+    trainer.train(2)
+    state = _copy(trainer, PARAMETERS)
+    trainer.load_state(state, 0)
+    assert not any(bool(tensor.any()) for moment in MOMENTS for _, _, tensor in trainer.backend.state(moment))
+    with pytest.raises(KeyError, match="no such tensor"):
+        trainer.load_state({**state, (PARAMETERS, 4, "tokens.weight"): torch.zeros(1)}, 0)
+    del state[PARAMETERS, 2, "norm.weight"]
+    with pytest.raises(KeyError, match=r"norm\.weight"):
+        trainer.load_state(state, 0)
+
+
+@pytest.mark.parametrize("backend", ["native", "fast"])
+def test_accumulation_weighs_every_target_alike(make: MakeTrainer, backend: str) -> None:
+    """Two microbatches with unlike numbers of targets give the gradient of all sequences in one batch."""
+    split, whole = (make(backend, **PACKED4, clip=0) for _ in range(2))
+    first, second = split.microbatches(0)[0], split.microbatches(1)[0]
+    mask = torch.zeros_like(second.targets, dtype=torch.bool)
+    mask[1, :, 4:] = True
+    second = Batch(tokens=second.tokens, targets=second.targets.masked_fill(mask, -1), num_targets=(48, 12, 48, 48))
+    both = Batch(
+        tokens=torch.cat([first.tokens, second.tokens], 1),
+        targets=torch.cat([first.targets, second.targets], 1),
+        num_targets=(96, 60, 96, 96),
+    )
+    split.local_update([first, second])
+    whole.local_update([both])
+    torch.testing.assert_close(split.losses(), whole.losses(), rtol=1e-5, atol=0)
+    assert _rel_l2(whole, split, GRADIENTS) <= 1e-5
+
+
+@pytest.mark.parametrize("backend", ["native", "fast"])
+def test_a_worker_is_clipped_by_its_own_norm(make: MakeTrainer, backend: str) -> None:
+    free, clipped = make(backend, **PACKED4, clip=0), make(backend, **PACKED4, clip=1)
+    norms = _worker_norms(free)
+    limit = float(norms.mean())
+    assert norms.min() < limit < norms.max()
+    clipped = make(backend, **PACKED4, clip=limit)
+    torch.testing.assert_close(_worker_norms(clipped), norms.clamp(max=limit), rtol=1e-4, atol=0)
+
+
+def _worker_norms(trainer: Trainer) -> torch.Tensor:
+    trainer.local_update(trainer.microbatches(0))
+    squares = torch.zeros(trainer.config.workers)
+    for worker, _, gradient in trainer.backend.state(GRADIENTS):
+        squares[worker] += gradient.square().sum()
+    return squares.sqrt()
+
+
+def test_stacked_clipping_is_torchs_clipping_of_each_worker() -> None:
+    generator = torch.Generator().manual_seed(0)
+    scale = torch.tensor([[0.01], [1.0], [30.0]])
+    parts = [torch.randn(3, size, generator=generator) * scale for size in (7, 50)]
+    expected = [part.clone() for part in parts]
+    for worker in range(3):
+        parameters = [torch.zeros_like(part[worker]).requires_grad_() for part in expected]
+        for parameter, part in zip(parameters, expected, strict=True):
+            parameter.grad = part[worker]
+        torch.nn.utils.clip_grad_norm_(parameters, 2.0)
+    clip_per_worker(parts, 2.0)
+    torch.testing.assert_close(parts, expected, rtol=1e-6, atol=0)
+    assert torch.equal(parts[0][0], expected[0][0])
+
+
+@pytest.mark.parametrize("workers", [2, 3, 4, 8])
+@pytest.mark.parametrize("share", [1.0, 0.35])
+def test_both_combinations_are_the_doubly_stochastic_ring(workers: int, share: float) -> None:
+    values = torch.randn(workers, 40, generator=torch.Generator().manual_seed(workers))
+    ring = torch.zeros(workers, workers, dtype=torch.float64)
+    for worker in range(workers):
+        for other in {worker, (worker + 1) % workers, (worker - 1) % workers}:
+            ring[worker, other] = 1 / min(workers, 3)
+    expected = ((1 - share) * values.double() + share * (ring @ values.double())).float()
+    stacked, separate = values.clone(), values.clone()
+    combine_stacked(stacked, torch.tensor(share))
+    combine_one_by_one([[separate[worker]] for worker in range(workers)], share)
+    torch.testing.assert_close(stacked, expected, rtol=1e-6, atol=1e-7)
+    torch.testing.assert_close(separate, expected, rtol=1e-6, atol=1e-7)
+    torch.testing.assert_close(stacked.mean(0), values.mean(0), rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("backend", ["native", "fast"])
+def test_consensus_comes_after_the_update_and_brings_workers_closer(make: MakeTrainer, backend: str) -> None:
+    local, combined = make(backend, **PACKED4), make(backend, **PACKED4)
+    local.local_update(local.microbatches(0))
+    combined.train(1)
+    before = _stacks(local)
+    expected = (before.roll(1, 0) + before + before.roll(-1, 0)) / 3
+    torch.testing.assert_close(_stacks(combined), expected, rtol=1e-5, atol=1e-7)
+    assert 0 < _stacks(combined).var(0).sum() < before.var(0).sum()
+    assert _rel_l2(local, combined, MOMENTS[0]) == 0
+
+
+def _stacks(trainer: Trainer) -> torch.Tensor:
+    rows: list[list[torch.Tensor]] = [[] for _ in range(trainer.config.workers)]
+    for worker, _, tensor in trainer.backend.state(PARAMETERS):
+        rows[worker].append(tensor.flatten())
+    return torch.stack([torch.cat(row) for row in rows])
+
+
+def test_names_and_shapes_are_those_of_the_model() -> None:
+    config = read_config(BASE)
+    built = {name: tuple(parameter.shape) for name, parameter in model.GPT(config).named_parameters()}
+    assert list(built.items()) == list(model.parameter_shapes(config).items())
+
+
+@pytest.mark.parametrize("backend", ["native", "fast"])
+def test_only_matrices_of_attention_and_mlp_decay(make: MakeTrainer, backend: str) -> None:
+    """Without gradients AdamW moves a parameter by its decay alone."""
+    trainer = make(backend, weight_decay=0.5, lr=0.1, warmup=0, **PACKED4)
+    before = _copy(trainer, PARAMETERS)
+    batch = trainer.microbatches(0)[0]
+    nothing = Batch(tokens=batch.tokens, targets=torch.full_like(batch.targets, -1), num_targets=(1, 1, 1, 1))
+    trainer.local_update([nothing])
+    for key, value in _copy(trainer, PARAMETERS).items():
+        decays = ("qkv" in key[2]) or ("out" in key[2]) or ("up" in key[2]) or ("down" in key[2])
+        factor = 1 - 0.1 * 0.5 if decays else 1.0
+        torch.testing.assert_close(value, before[key] * factor, rtol=1e-6, atol=0)
+
+
+def test_the_named_sizes_have_the_parameters_of_their_names() -> None:
+    for size, low, high in (("20m", 19e6, 21.5e6), ("50m", 48e6, 51e6), ("90m", 89e6, 92e6)):
+        config = read_config({"size": size, "batch": 4, "context": 512, "vocab": 16384})
+        total = sum(torch.Size(shape).numel() for shape in model.parameter_shapes(config).values())
+        assert low < total < high, size
