@@ -208,19 +208,23 @@ class Home:
         """Return the paths of an attempt by the slot's protocol name."""
         return self.paths.attempt(self.real_slot(slot), number)
 
-    def plan(self, slot: documents.Slot, number: int = 1) -> str:
-        """Write an allocation for one attempt and the intent that names it; return the allocation's id."""
+    def plan(self, slot: documents.Slot, number: int = 1, *, also: documents.Slot | None = None) -> str:
+        """Write an allocation for an attempt at one or two slots and the intent that names it; return its id."""
         self.allocations += 1
         allocation = f"a{self.allocations:04d}"
-        planned = documents.PlannedAttempt(
-            slot=self.real_slot(slot.slot),
-            attempt=number,
-            kind=slot.kind,
-            workload=slot.workload,
-            repeat=slot.repeat,
-            pair=slot.pair,
-            order=slot.order,
-            updates=0 if slot.kind == "pilot" else UPDATES,
+        planned = tuple(
+            documents.PlannedAttempt(
+                slot=self.real_slot(one.slot),
+                attempt=number,
+                kind=one.kind,
+                workload=one.workload,
+                repeat=one.repeat,
+                pair=one.pair,
+                order=one.order,
+                updates=0 if one.kind == "pilot" else UPDATES,
+            )
+            for one in (slot, also)
+            if one is not None
         )
         sides: dict[Literal["baseline", "candidate"], documents.Runnable] = {"baseline": self._runnable("baseline")}
         if "candidate" in slot.order:
@@ -234,7 +238,7 @@ class Home:
             harness_sha256="d" * 64,
             sides=sides,
             data={},
-            attempts=(planned,),
+            attempts=planned,
         )
         self.paths.allocation(allocation).root.mkdir(parents=True)
         self.paths.allocation(allocation).plan.write_bytes(plan.to_bytes())
@@ -242,14 +246,16 @@ class Home:
             allocation=allocation,
             minutes=10,
             plan_sha256=files.sha256_bytes(plan.to_bytes()),
-            attempts=(acts.IntendedAttempt(slot=planned.slot, attempt=number, updates=planned.updates),),
+            attempts=tuple(
+                acts.IntendedAttempt(slot=one.slot, attempt=one.attempt, updates=one.updates) for one in planned
+            ),
         )
         intent = acts.Intent(
             submission=f"s{allocation}",
             cluster="local",
             host=NODE,
             boot_id="0000",
-            candidate=self.candidate if planned.slot.startswith(self.candidate) else "",
+            candidate=self.candidate if slot.side == "candidate" else "",
             allocations=(intended,),
         )
         self.append("intent", intent.model_dump(mode="json"))
@@ -434,13 +440,19 @@ class Home:
     ) -> str:
         """Plan, start, run and seal one attempt; return its allocation."""
         allocation = self.plan(slot, number)
+        self.run(slot, number, allocation, ending=ending, reason=reason)
+        return allocation
+
+    def run(
+        self, slot: documents.Slot, number: int, allocation: str, *, ending: Ending = Ending.COMPLETED, reason: str = ""
+    ) -> None:
+        """Start, run and seal an attempt that was planned."""
         self.start(slot, number, allocation)
         if ending is Ending.COMPLETED:
             for name, data in self.tables(slot, number, allocation).items():
                 self.folder(slot.slot, number).table(name).write_bytes(data)
         (self.folder(slot.slot, number).root / "harness.log").write_bytes(b"done\n")
         self.seal(slot, number, allocation, ending=ending, reason=reason)
-        return allocation
 
 
 def _sealed(path: Path) -> documents.SealedFile:
