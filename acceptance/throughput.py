@@ -57,13 +57,10 @@ def slots_of(plan: Plan, workload: str, repeat: int) -> list[Slot]:
     """Return the pairs of one workload in one repeat.
 
     Raises:
-        ValueError: The protocol plans another number of them than its rules say.
+        KeyError: The protocol does not plan one of them.
     """
-    slots = [slot for slot in plan.of_comparison("candidate") if (slot.workload, slot.repeat) == (workload, repeat)]
-    expected = plan.protocol.throughput.pairs_per_repeat
-    if len(slots) != expected:
-        raise ValueError(f"{workload} repeat {repeat}: {len(slots)} pairs are planned instead of {expected}")
-    return slots
+    pairs = range(1, plan.protocol.throughput.pairs_per_repeat + 1)
+    return [plan.measured["candidate", workload, repeat, pair] for pair in pairs]
 
 
 def workload_ratio(plan: Plan, checked: Checked, workload: str, repeat: int) -> Decimal:
