@@ -7,6 +7,7 @@ an intent without outcome, and `hand_over` submits again only what surely has no
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -20,6 +21,7 @@ from campaign.paths import HomePaths
 from campaign.processes import Machine, read_machine
 from campaign.scheduler import Slurm, local_slurm
 from campaign.snapshot.digest import digest_folder
+from campaign.state import AttemptState
 from campaign.submission import acts
 from campaign.submission.choose import Choice, choose
 from campaign.submission.plans import Batch, make_batches, write_plans
@@ -36,6 +38,8 @@ from campaign.transport import (
 )
 
 Say = Callable[[str], None]
+LEAVE_S = 10.0
+"""How long a local job may take to leave after its last attempt."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,6 +81,7 @@ class Desk:
     clock: Callable[[], float]
     visible_devices: str
     """The caller's CUDA_VISIBLE_DEVICES."""
+    sleep: Callable[[float], None] = time.sleep
 
     def history(self) -> acts.History:
         """Return what the ledger says now."""
@@ -137,14 +142,21 @@ class Desk:
         return Order(again=again, batches=tuple(batches), choice=choice)
 
     def refuse_two_local_jobs(self, view: View) -> None:
-        """Refuse to submit while a local job runs: measurements at the same time disturb one another."""
-        jobs = live_local_jobs(view.history, self.machine, view.history.allocations)
-        if jobs:
-            raise StateError(
-                "a local job of this campaign is still running",
-                why=f"process {jobs[0]} measures; a second job at the same time would disturb it",
-                hint="campaign submit --wait, or campaign status --watch and then submit again, or campaign cancel",
-            )
+        """Refuse to submit while a local job measures: measurements at the same time disturb one another.
+
+        A job whose last attempt has ended leaves in a moment: that moment is waited for.
+        """
+        waited_s = 0.0
+        while jobs := live_local_jobs(view.history, self.machine, view.history.allocations):
+            unfinished = {one.allocation for one in view.attempts.values() if one.state is not AttemptState.ENDED}
+            if live_local_jobs(view.history, self.machine, unfinished) or waited_s >= LEAVE_S:
+                raise StateError(
+                    "a local job of this campaign is still running",
+                    why=f"process {jobs[0]} measures; a second job at the same time would disturb it",
+                    hint="campaign submit --wait, or campaign status --watch and then submit again, or campaign cancel",
+                )
+            self.sleep(0.05)
+            waited_s += 0.05
 
     def array_limit(self, cluster: acts.Cluster) -> int:
         """Return the most jobs of one submission."""

@@ -1,0 +1,138 @@
+"""A desk over a scheduler in memory."""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from campaign.errors import InfrastructureError
+from campaign.frozen import read_frozen
+from campaign.observation import Observer
+from campaign.processes import read_machine
+from campaign.scheduler import Slurm
+from campaign.state import Patience
+from campaign.submission.desk import Desk
+from campaign.transport import Answer, Request
+from tests.support.jobs import JobHome
+
+SUBMITTER = """
+import os, signal, subprocess, sys, time
+from pathlib import Path
+from campaign.frozen import read_frozen
+from campaign.paths import HomePaths
+from campaign.submission import desk as desks
+
+step, home, cluster, candidate = sys.argv[1:]
+die = lambda *args, **kwargs: os.kill(os.getpid(), signal.SIGKILL)
+if step == "intended":
+    desks.write_plans = die
+elif step == "planned":
+    desks.SubmititTransport.submit = die
+elif step == "transporting":
+    given = desks.SubmititTransport.submit
+    def submit(self, request, key):
+        subprocess.Popen.wait = die
+        return given(self, request, key)
+    desks.SubmititTransport.submit = submit
+elif step == "transported":
+    append = desks._append
+    desks._append = lambda ledger, act, data: die() if act == "submitted" else append(ledger, act, data)
+paths = HomePaths(Path(home))
+desk = desks.open_desk(paths, read_frozen(paths), time.time)
+wish = desks.Wish(candidate=candidate, cluster=cluster)
+order = desk.order(wish, desk.view(candidate), desk.array_limit(cluster))
+desk.hand_over(wish, order, print)
+"""
+"""Submits, and is killed at one step."""
+
+
+class KilledError(BaseException):
+    """Stands for the end of the submitter: nothing that catches Exception may survive it."""
+
+
+@dataclass(slots=True)
+class Cluster:
+    """Slurm in memory: takes arrays, and answers squeue, sacct, scancel and scontrol; strict about anything else."""
+
+    limit: int = 1001
+    jobs: dict[str, tuple[str, str, float]] = field(default_factory=dict)
+    """Job id to name, state and time of submission."""
+    requests: list[Request] = field(default_factory=list)
+    payloads: list[tuple[str, str]] = field(default_factory=list)
+    before: Callable[[], None] | None = None
+    """Called when a request arrives, before any job exists."""
+    after: Callable[[], None] | None = None
+    """Called when the jobs exist, before the submitter learns of it."""
+    refusal: str = ""
+    """What sbatch says instead of a job's number."""
+    made_all_the_same: bool = False
+    """Whether there is a job although sbatch failed."""
+    down: bool = False
+    _ids: itertools.count[int] = field(default_factory=lambda: itertools.count(100))
+
+    # --- as a transport
+
+    def submit(self, request: Request, key: str) -> Answer:
+        if self.before:
+            self.before()
+        self.requests.append(request)
+        if self.refusal and not self.made_all_the_same:
+            return Answer(job="", array=False, process_start=0, error=self.refusal)
+        job = str(next(self._ids))
+        array = len(request.payloads) > 1
+        for index in range(len(request.payloads)):
+            self.jobs[f"{job}_{index}" if array else job] = (key, "PENDING", time.time())
+        if self.after:
+            self.after()
+        if self.refusal:
+            return Answer(job="", array=False, process_start=0, error=self.refusal)
+        return Answer(job=job, array=array, process_start=0, error="")
+
+    def show(self, request: Request) -> str:
+        return f"#!/bin/bash\n# {len(request.payloads)} jobs\n"
+
+    def write_payloads(self, request: Request, key: str, job: str) -> None:
+        assert request.payloads
+        self.payloads.append((key, job))
+
+    # --- as commands
+
+    def run(self, command: Sequence[str]) -> str:
+        if self.down:
+            raise InfrastructureError(f"{command[0]} did not answer")
+        if command[0] == "scontrol":
+            return f"MaxArraySize = {self.limit}\n"
+        if command[0] == "scancel":
+            for job in command[2:]:
+                name, _, at = self.jobs[job]
+                self.jobs[job] = (name, "CANCELLED", at)
+            return ""
+        names = next(part for part in command if part.startswith("--name=")).removeprefix("--name=").split(",")
+        found = {job: one for job, one in self.jobs.items() if one[0] in names}
+        if command[0] == "squeue":
+            return "".join(f"{job}|{one[0]}|{one[1]}||{int(one[2])}|{int(one[2])}|None\n" for job, one in found.items())
+        if command[0] == "sacct":
+            return ""
+        raise AssertionError(f"unexpected command {command}")
+
+    def become(self, state: str) -> None:
+        """Put every job into one state."""
+        self.jobs = {job: (name, state, at) for job, (name, _, at) in self.jobs.items()}
+
+
+def make_desk(home: JobHome, cluster: Cluster, clock: Callable[[], float] = time.time) -> Desk:
+    """Return a desk that hands everything to a cluster in memory."""
+    slurm, machine = Slurm(cluster.run), read_machine()
+    patience = Patience(visible_s=0.0)
+    return Desk(
+        paths=home.paths,
+        frozen=read_frozen(home.paths),
+        slurm=slurm,
+        transport=cluster,
+        machine=machine,
+        observer=Observer(paths=home.paths, slurm=slurm, machine=machine, patience=patience),
+        clock=clock,
+        visible_devices="",
+    )

@@ -1,0 +1,424 @@
+"""The desk: what is submitted, that nothing is lost or doubled, and what a refusal leaves."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from acceptance.formats import Ending
+from campaign.documents import AllocationPlan
+from campaign.errors import EvidenceError, InfrastructureError, StateError
+from campaign.ledger import read_entries
+from campaign.paths import HomePaths
+from campaign.scheduler import Slurm
+from campaign.state import AttemptState, SlotState
+from campaign.submission import acts
+from campaign.submission.desk import Desk, Order, Wish
+from campaign.submission.ending import cancel
+from tests.campaign.submission.support import Cluster, KilledError, make_desk
+from tests.support.home import CANDIDATE, SMALL
+from tests.support.jobs import RESOURCES, JobHome, make_job_home
+
+WISH = Wish(candidate=CANDIDATE, cluster="slurm")
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> JobHome:
+    return make_job_home(tmp_path / "a home")
+
+
+@pytest.fixture
+def cluster() -> Cluster:
+    return Cluster()
+
+
+def quiet(_line: str) -> None:
+    """Drop what the desk says."""
+
+
+def order_of(desk: Desk, wish: Wish = WISH) -> Order:
+    return desk.order(wish, desk.view(wish.candidate), desk.array_limit(wish.cluster))
+
+
+def submit(desk: Desk, wish: Wish = WISH) -> Order:
+    desk.settle(quiet)
+    order = order_of(desk, wish)
+    if order.all:
+        desk.hand_over(wish, order, quiet)
+    return order
+
+
+def run_jobs(home: JobHome, cluster: Cluster) -> None:
+    """Run the payloads that the cluster took and that have not run, as its nodes would."""
+    for request in cluster.requests:
+        for argv in request.payloads:
+            started = home.paths.allocation(Path(argv[-1]).parent.name).started
+            if not started.exists():
+                subprocess.run(argv, check=False, cwd="/")
+    cluster.become("COMPLETED")
+
+
+def states(desk: Desk) -> dict[str, SlotState]:
+    return {name: status.state for name, status in desk.view(CANDIDATE).slots.items()}
+
+
+def intents(home: JobHome) -> list[acts.Intent]:
+    found = [entry for entry in read_entries(home.paths) if entry.act == "intent"]
+    return [acts.Intent.parse(json.dumps(entry.data).encode(), where="") for entry in found]
+
+
+def test_the_pilots_of_both_sides_go_first_and_alone(home: JobHome, cluster: Cluster) -> None:
+    order = submit(make_desk(home, cluster))
+    assert set(order.choice.slots) == {
+        f"{side}/pilot/{name}" for side in ("baseline", CANDIDATE) for name in ("sync-b4", "packed-b4")
+    }
+    assert len(order.choice.waiting) == 12
+    assert home.acts() == ["froze_baseline", "froze_candidate", "intent", "submitted"]
+
+
+def test_a_second_submission_while_the_first_is_under_way_submits_nothing(home: JobHome, cluster: Cluster) -> None:
+    desk = make_desk(home, cluster)
+    submit(desk)
+    assert submit(desk).all == ()
+    cluster.become("RUNNING")
+    assert submit(desk).all == ()
+    assert len(cluster.requests) == 1
+
+
+def test_the_rest_follows_the_pilots_and_then_nothing_is_missing(home: JobHome, cluster: Cluster) -> None:
+    desk = make_desk(home, cluster)
+    home.wish(rates={"baseline": 4.0, CANDIDATE: 8.0})
+    submit(desk)
+    run_jobs(home, cluster)
+    order = submit(desk)
+    assert len(order.choice.slots) == 12
+    updates = {one.slot: one.updates for batch in order.all for al in batch.allocations for one in al.attempts}
+    assert updates["baseline/solo/sync-b4/r1"] == 5
+    assert updates["baseline/control/sync-b4/r2"] == 5
+    assert updates[f"{CANDIDATE}/pair/sync-b4/r1"] == 10
+    run_jobs(home, cluster)
+    assert submit(desk).all == ()
+    assert set(states(desk).values()) == {SlotState.COMPLETED}
+    assert home.doubles() == []
+
+
+def test_an_allocation_names_only_what_it_runs(home: JobHome, cluster: Cluster) -> None:
+    desk = make_desk(home, cluster)
+    submit(desk)
+    run_jobs(home, cluster)
+    submit(desk)
+    plans = [AllocationPlan.read(path) for path in sorted(home.paths.allocations.glob("*/allocation.json"))]
+    for plan in plans:
+        kinds = {attempt.kind for attempt in plan.attempts}
+        if kinds & {"solo", "control_pair"}:
+            assert set(plan.sides) == {"baseline"}
+        if "pair" in kinds:
+            assert set(plan.sides) == {"baseline", "candidate"}
+        assert len({attempt.repeat for attempt in plan.attempts}) == 1
+    assert len({plan.allocation for plan in plans}) == len(plans)
+
+
+def test_a_retry_is_a_new_attempt_in_a_new_allocation(home: JobHome, cluster: Cluster) -> None:
+    desk = make_desk(home, cluster)
+    home.wish(endings={"baseline/pilot/sync-b4/1": "node_fail"})
+    submit(desk)
+    run_jobs(home, cluster)
+    order = submit(desk)
+    (batch,) = order.all
+    (allocation,) = batch.allocations
+    assert [(one.slot, one.attempt) for one in allocation.attempts] == [("baseline/pilot/sync-b4", 2)]
+    # The baseline's pilot is one: nothing of the baseline goes before it is complete.
+    assert all("pilot" in name for name in order.choice.slots)
+
+
+def test_a_crash_is_final_and_takes_only_what_needs_it(home: JobHome, cluster: Cluster) -> None:
+    desk = make_desk(home, cluster)
+    home.wish(endings={"baseline/pilot/sync-b4/1": "crash"})
+    submit(desk)
+    run_jobs(home, cluster)
+    order = submit(desk)
+    assert all("packed-b4" in name for name in order.choice.slots)
+    assert f"{CANDIDATE}/pair/sync-b4/r1" in order.choice.out_of_reach
+    assert states(desk)["baseline/pilot/sync-b4"] is SlotState.FAILED
+
+
+def test_an_incomplete_adapter_stops_its_side(home: JobHome, cluster: Cluster) -> None:
+    desk = make_desk(home, cluster)
+    home.wish(endings={f"{CANDIDATE}/pilot/sync-b4/1": "adapter_incomplete"})
+    submit(desk)
+    run_jobs(home, cluster)
+    with pytest.raises(StateError, match="incomplete"):
+        submit(desk)
+    baseline = submit(desk, Wish(candidate=CANDIDATE, cluster="slurm", phase="baseline"))
+    assert len(baseline.choice.slots) == 8
+
+
+def test_attempts_of_a_job_that_died_get_the_schedulers_ending_once(home: JobHome, cluster: Cluster) -> None:
+    desk = make_desk(home, cluster)
+    submit(desk)
+    cluster.become("NODE_FAIL")
+    desk.settle(quiet)
+    desk.settle(quiet)
+    recorded = [entry.data for entry in read_entries(home.paths) if entry.act == "ended"]
+    assert {one["slot"] for one in recorded} == set(order_of(desk).choice.slots)
+    assert len(recorded) == 4
+    assert {(one["ending"], one["source"], one["attempt"]) for one in recorded} == {("node_fail", "squeue", 1)}
+
+
+def test_after_the_last_attempt_nothing_is_submitted_again(home: JobHome, cluster: Cluster) -> None:
+    desk = make_desk(home, cluster)
+    for _ in range(3):
+        assert submit(desk).all
+        cluster.become("PREEMPTED")
+    assert submit(desk).all == ()
+    assert states(desk)["baseline/pilot/sync-b4"] is SlotState.EXHAUSTED
+    assert len(order_of(desk).choice.out_of_reach) == 16
+
+
+def test_a_scheduler_that_does_not_answer_makes_nothing_missing(home: JobHome, cluster: Cluster) -> None:
+    desk = make_desk(home, cluster)
+    submit(desk)
+    cluster.down = True
+    view = desk.view(CANDIDATE)
+    assert {status.state for status in view.attempts.values()} == {AttemptState.UNKNOWN}
+    assert view.troubles
+    assert desk.order(WISH, view, 100).all == ()
+
+
+def test_arrays_are_cut_to_the_controllers_limit_each_from_zero(home: JobHome) -> None:
+    cluster = Cluster(limit=3)
+    desk = make_desk(home, cluster)
+    submit(desk)
+    assert [len(request.payloads) for request in cluster.requests] == [3, 1]
+    assert sorted(cluster.jobs) == ["100_0", "100_1", "100_2", "101"]
+    assert [one.allocation for intent in intents(home) for one in intent.allocations] == [
+        f"a{number:05d}" for number in range(1, 5)
+    ]
+
+
+def test_the_place_in_the_array_is_the_place_in_the_intent(home: JobHome, cluster: Cluster) -> None:
+    submit(make_desk(home, cluster))
+    (intent,) = intents(home)
+    planned = [str(home.paths.allocation(one.allocation).plan) for one in intent.allocations]
+    assert [argv[-1] for argv in cluster.requests[0].payloads] == planned
+
+
+def test_one_local_job_holds_everything(home: JobHome, cluster: Cluster) -> None:
+    submit(make_desk(home, cluster), Wish(candidate=CANDIDATE, cluster="local"))
+    (request,) = cluster.requests
+    assert len(request.payloads) == 1
+    assert len([part for part in request.payloads[0] if part.endswith("allocation.json")]) == 4
+
+
+def test_workloads_share_an_allocation_if_asked_but_repeats_never_do(tmp_path: Path, cluster: Cluster) -> None:
+    resources = {**RESOURCES, "submission": {"workloads_per_allocation": 2}}
+    home = make_job_home(tmp_path / "home", resources=resources)
+    desk = make_desk(home, cluster)
+    submit(desk)
+    assert [len(one.attempts) for intent in intents(home) for one in intent.allocations] == [2, 2]
+    run_jobs(home, cluster)
+    submit(desk)
+    for intent in intents(home)[1:]:
+        for one in intent.allocations:
+            assert len({attempt.slot.rsplit("/", 1)[1] for attempt in one.attempts}) == 1
+
+
+def test_only_takes_matching_slots_and_the_pilots_that_they_need(home: JobHome, cluster: Cluster) -> None:
+    wish = Wish(candidate=CANDIDATE, cluster="slurm", only="*/pair/sync-b4/r1")
+    desk = make_desk(home, cluster)
+    assert submit(desk, wish).choice.slots == ("baseline/pilot/sync-b4", f"{CANDIDATE}/pilot/sync-b4")
+    run_jobs(home, cluster)
+    assert submit(desk, wish).choice.slots == (f"{CANDIDATE}/pair/sync-b4/r1",)
+
+
+def test_without_a_candidate_only_the_baseline_is_submitted(tmp_path: Path, cluster: Cluster) -> None:
+    home = make_job_home(tmp_path / "home", candidate=False)
+    desk = make_desk(home, cluster)
+    wish = Wish(candidate="", cluster="slurm")
+    assert all(name.startswith("baseline/pilot/") for name in submit(desk, wish).choice.slots)
+    run_jobs(home, cluster)
+    assert {name.split("/")[1] for name in submit(desk, wish).choice.slots} == {"solo", "control"}
+
+
+# --- what must not happen
+
+
+def test_a_changed_harness_is_not_submitted(home: JobHome, cluster: Cluster) -> None:
+    home.paths.launcher.write_text("print('other')\n")
+    with pytest.raises(EvidenceError, match="not the one that was frozen"):
+        submit(make_desk(home, cluster))
+    assert cluster.requests == []
+    assert "intent" not in home.acts()
+
+
+def test_what_was_not_shown_is_not_submitted(home: JobHome, cluster: Cluster) -> None:
+    desk = make_desk(home, cluster)
+    shown = order_of(desk)
+    submit(desk)
+    with pytest.raises(StateError, match="changed since"):
+        desk.hand_over(WISH, shown, quiet)
+    assert len(cluster.requests) == 1
+
+
+def test_a_refusal_is_recorded_and_the_same_allocations_are_submitted_later(home: JobHome, cluster: Cluster) -> None:
+    desk = make_desk(home, cluster)
+    cluster.refusal = "FailedJobError: sbatch: error: invalid partition"
+    with pytest.raises(InfrastructureError) as refused:
+        submit(desk)
+    assert "invalid partition" in refused.value.why
+    assert home.acts()[-1] == "not_submitted"
+    cluster.refusal = ""
+    submit(desk)
+    first, second = intents(home)
+    assert first.allocations == second.allocations
+    assert first.submission == second.submission
+
+
+def test_an_sbatch_that_failed_after_it_made_the_job_is_not_repeated(home: JobHome, cluster: Cluster) -> None:
+    desk = make_desk(home, cluster)
+
+    cluster.refusal = "FailedJobError: sbatch: error: Socket timed out on send/recv operation"
+    cluster.made_all_the_same = True
+    with pytest.raises(InfrastructureError):
+        submit(desk)
+    assert home.acts()[-1] == "submitted"
+    cluster.refusal = ""
+    assert submit(desk).all == ()
+    assert len(cluster.requests) == 1
+
+
+def kill() -> None:
+    raise KilledError
+
+
+def kill_before(cluster: Cluster, _patch: pytest.MonkeyPatch) -> None:
+    cluster.before = kill
+
+
+def kill_after(cluster: Cluster, _patch: pytest.MonkeyPatch) -> None:
+    cluster.after = kill
+
+
+def kill_at_plans(_cluster: Cluster, patch: pytest.MonkeyPatch) -> None:
+    patch.setattr("campaign.submission.desk.write_plans", lambda *_: kill())
+
+
+@pytest.mark.parametrize("blow", [kill_at_plans, kill_before, kill_after])
+def test_a_submission_that_is_cut_off_is_neither_lost_nor_doubled(
+    home: JobHome, cluster: Cluster, blow: Callable[[Cluster, pytest.MonkeyPatch], None]
+) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        blow(cluster, patch)
+        with pytest.raises(KilledError):
+            submit(make_desk(home, cluster))
+    cluster.before = cluster.after = None
+    desk = make_desk(home, cluster)
+    assert {status.state for status in desk.view(CANDIDATE).attempts.values()} == {AttemptState.INTERRUPTED}
+    submit(desk)
+    assert len(cluster.jobs) == 4
+    run_jobs(home, cluster)
+    assert submit(desk).again == ()
+    finished = [name for name, state in states(desk).items() if state is SlotState.COMPLETED]
+    assert len(finished) == 4
+    assert {attempt.attempt for attempt in desk.view(CANDIDATE).attempts.values()} == {1}
+    assert home.doubles() == []
+
+
+def test_a_found_submission_gets_the_payloads_that_its_submitter_may_have_kept(home: JobHome, cluster: Cluster) -> None:
+    cluster.after = kill
+    with pytest.raises(KilledError):
+        submit(make_desk(home, cluster))
+    cluster.after = None
+    submit(make_desk(home, cluster))
+    assert cluster.payloads == [(intents(home)[0].submission, "100")]
+
+
+def test_while_the_scheduler_is_silent_an_interrupted_submission_stays_open(home: JobHome, cluster: Cluster) -> None:
+    cluster.after = kill
+    with pytest.raises(KilledError):
+        submit(make_desk(home, cluster))
+    cluster.after = None
+    cluster.down = True
+    with pytest.raises(InfrastructureError):
+        submit(make_desk(home, cluster))
+    assert home.acts()[-1] == "intent"
+
+
+def test_a_job_that_reached_the_queue_after_all_cannot_run_an_allocation_twice(home: JobHome, cluster: Cluster) -> None:
+    submit(make_desk(home, cluster))
+    argv = cluster.requests[0].payloads[0]
+    subprocess.run(argv, check=True, cwd="/")
+    subprocess.run(argv, check=True, cwd="/")
+    assert len(home.doubles()) == 1
+    assert len(list(home.paths.attempts.rglob("receipt.json"))) == 1
+
+
+# --- cancelling
+
+
+def test_cancelling_ends_what_is_under_way_and_allows_another_attempt(home: JobHome, cluster: Cluster) -> None:
+    desk = make_desk(home, cluster)
+    submit(desk)
+    done = cancel(desk, "wrong node", quiet)
+    assert len(done.allocations) == 4
+    assert {state for _, state, _ in cluster.jobs.values()} == {"CANCELLED"}
+    view = desk.view(CANDIDATE)
+    assert {status.ending for status in view.attempts.values()} == {Ending.CANCELLED}
+    assert states(desk)["baseline/pilot/sync-b4"] is SlotState.RETRYABLE
+    assert cancel(desk, "again", quiet).allocations == ()
+
+
+def test_cancelling_gives_up_a_submission_that_never_was(home: JobHome, cluster: Cluster) -> None:
+    desk = make_desk(home, cluster)
+    cluster.before = kill
+    with pytest.raises(KilledError):
+        submit(desk)
+    cluster.before = None
+    cancel(desk, "changed my mind", quiet)
+    order = submit(desk)
+    assert order.again == ()
+    assert {one.attempt for batch in order.batches for al in batch.allocations for one in al.attempts} == {2}
+
+
+def test_cancelling_is_recorded_before_the_scheduler_is_told(home: JobHome, cluster: Cluster) -> None:
+    desk = make_desk(home, cluster)
+    submit(desk)
+    told: list[list[str]] = []
+
+    def note(command: Sequence[str]) -> str:
+        if command[0] == "scancel":
+            told.append(home.acts())
+        return cluster.run(command)
+
+    cancel(replace(desk, slurm=Slurm(note)), "x", quiet)
+    assert told[0][-1] == "cancelled"
+
+
+def test_a_home_in_another_place_does_not_continue_an_intent(home: JobHome, cluster: Cluster, tmp_path: Path) -> None:
+    cluster.before = kill
+    with pytest.raises(KilledError):
+        submit(make_desk(home, cluster))
+    cluster.before = None
+    home.paths.root.rename(tmp_path / "moved")
+    moved = JobHome(paths=HomePaths(tmp_path / "moved"), protocol=home.protocol)
+    with pytest.raises(StateError, match="as it was intended"):
+        submit(make_desk(moved, cluster))
+
+
+def test_three_workloads_need_three_pilots_a_side(tmp_path: Path, cluster: Cluster) -> None:
+    home = make_job_home(tmp_path / "home", cases=SMALL)
+    assert len(submit(make_desk(home, cluster)).choice.slots) == 6
+
+
+def test_the_payload_starts_the_frozen_harness_safely(home: JobHome, cluster: Cluster) -> None:
+    submit(make_desk(home, cluster))
+    argv = cluster.requests[0].payloads[0]
+    assert argv[:4] == (sys.executable, "-P", "-s", "-X")
+    assert argv[4].startswith("pycache_prefix=")
+    assert argv[5:7] == (str(home.paths.launcher), "allocation")
