@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from xml.etree import ElementTree as ET
 
 from reports.numbers import against
+from reports.status import Mark
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -39,6 +40,9 @@ _VARIABLES = {
     "#ffffff": "var(--paper)",
 }
 
+_COLOURS = {Mark.PASS: _PASSED, Mark.MISSED: _MISSED}
+"""Colour of a median by how its gate stands; any other mark is grey."""
+
 _MARKERS = ("o", "s", "^", "D", "v", "P", "X", "p")
 _WIDTH_IN = 7.6
 _ROW_IN = 0.19
@@ -53,6 +57,8 @@ class Interval:
     """The statistic of one repeat, with the interval shown beside it."""
 
     repeat: int
+    mark: Mark
+    """How its gate stands."""
     ratio: float
     lower: float | None
     upper: float | None
@@ -128,7 +134,8 @@ def _draw_raw(plot: RatioPlot, values: Sequence[float]) -> bytes:
 
 def _left_share(plot: RatioPlot) -> float:
     """Return the share of the width that the longest label needs; its font is the reader's, so this is generous."""
-    longest = max(len(label) for label in ["median, repeat 1", *(_printable(series.label) for series in plot.series)])
+    labels = [*map(_median_label, plot.medians), *(_printable(series.label) for series in plot.series)]
+    longest = max(map(len, labels))
     return (longest * 5.6 + 14) / (_WIDTH_IN * 72)
 
 
@@ -173,20 +180,23 @@ def _draw_frame(axes: Axes, plot: RatioPlot, values: Sequence[float], num_rows: 
 def _label_rows(axes: Axes, plot: RatioPlot) -> None:
     first = len(plot.medians) + 1
     places = [*range(len(plot.medians)), *range(first, first + len(plot.series))]
-    labels = [f"median, repeat {median.repeat}" for median in plot.medians] + [
-        _printable(series.label) for series in plot.series
-    ]
+    labels = [_median_label(median) for median in plot.medians] + [_printable(series.label) for series in plot.series]
     axes.set_yticks(places, labels)
     for place, label in zip(places, axes.get_yticklabels(), strict=True):
         label.set_color(_INK if place < first else _MUTED)
         label.set_fontweight("bold" if place < first else "normal")
 
 
+def _median_label(median: Interval) -> str:
+    label = f"median, repeat {median.repeat}"
+    return label if median.mark in _COLOURS else f"{label} ({median.mark.word})"
+
+
 def _draw_medians(axes: Axes, plot: RatioPlot) -> None:
     for row, median in enumerate(plot.medians):
         if not median.ratio > 0:
             continue
-        colour = _PASSED if median.ratio >= plot.threshold else _MISSED
+        colour = _COLOURS.get(median.mark, _MUTED)
         if median.lower is not None and median.upper is not None:
             axes.plot([median.lower, median.upper], [row, row], color=colour, linewidth=1.6, solid_capstyle="butt")
             axes.plot([median.lower, median.upper], [row, row], linestyle="", marker="|", markersize=6, color=colour)

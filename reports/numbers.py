@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 from decimal import ROUND_HALF_EVEN, Decimal
+from typing import TypeAlias
 
 ABSENT = "-"
 """Printed where there is no number."""
 
-_MOST_DIGITS = 30
+_LARGEST_ROUNDED = Decimal(10) ** 15
 _KIBI = 1024
 
+Number: TypeAlias = float | str | Decimal
 
-def decimal_of(value: float | str | Decimal) -> Decimal:
+
+def decimal_of(value: Number) -> Decimal:
     """Return the number whose shortest text this is; a float's is the one that Python prints."""
     return Decimal(str(value))
 
 
 def _rounded(value: Decimal, digits: int) -> Decimal:
-    # Scaled by hand: quantize() refuses results longer than the context's precision.
     return value.quantize(Decimal(1).scaleb(-digits), rounding=ROUND_HALF_EVEN)
 
 
@@ -25,35 +27,32 @@ def _side(value: Decimal, gate: Decimal) -> int:
     return (value > gate) - (value < gate)
 
 
-def against(value: float | str | Decimal | None, gate: float | str | Decimal | None, *, digits: int = 3) -> str:
-    """Format a number so that the text stands where the number stands: below, at or above its gate.
+def against(value: Number | None, *gates: Number | None, digits: int = 3) -> str:
+    """Format a number so that the text stands where the number stands: below, at or above each of its gates.
 
-    Digits are added until rounding no longer moves the number onto, or across, the gate.
+    Digits are added until rounding no longer moves the number onto, or across, a gate.
 
     Args:
         value: The number; None prints as `ABSENT`.
-        gate: What it is compared with; None if nothing.
+        gates: What it is compared with; None is no gate.
         digits: Decimals to print at least.
     """
     if value is None:
         return ABSENT
     exact = decimal_of(value)
-    if not exact.is_finite() or abs(exact) >= Decimal(10) ** 15:
+    bounds = [decimal_of(gate) for gate in gates if gate is not None]
+    if not exact.is_finite() or not abs(exact) < _LARGEST_ROUNDED:
         return str(exact)
-    if gate is None:
-        return f"{_rounded(exact, digits):f}"
-    bound = decimal_of(gate)
-    wanted = _side(exact, bound)
-    for count in range(digits, _MOST_DIGITS):
-        if not abs(exact) < Decimal(10) ** (27 - count):
-            break
+    wanted = [_side(exact, bound) for bound in bounds]
+    # The last rounding still fits the 28 digits of the default context.
+    for count in range(digits, max(digits, 26 - max(0, exact.adjusted())) + 1):
         text = _rounded(exact, count)
-        if _side(text, bound) == wanted:
+        if [_side(text, bound) for bound in bounds] == wanted:
             return f"{text:f}"
     return f"{exact:f}"
 
 
-def signed(value: float | str | Decimal | None, *, digits: int = 6) -> str:
+def signed(value: Number | None, *, digits: int = 6) -> str:
     """Format a margin with its sign; only zero prints as zero."""
     if value is None:
         return ABSENT
@@ -61,7 +60,7 @@ def signed(value: float | str | Decimal | None, *, digits: int = 6) -> str:
     return text if text.startswith("-") else f"+{text}"
 
 
-def significant(value: float | str | Decimal | None, *, digits: int = 3) -> str:
+def significant(value: Number | None, *, digits: int = 3) -> str:
     """Format a quantity without a gate with some significant digits."""
     if value is None:
         return ABSENT

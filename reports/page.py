@@ -5,15 +5,14 @@ from __future__ import annotations
 from reports import gate_tables, history, identity, throughput
 from reports.source import Source
 from reports.verdict import parse_gates, parse_observations, summarise
-from reports.view import Download, Page
+from reports.view import Page
 
 
-def build_page(source: Source, downloads: tuple[Download, ...]) -> Page:
-    """Return the page for a campaign.
+def build_page(source: Source) -> Page:
+    """Return the page for a campaign, its downloads not yet listed.
 
     Args:
         source: What was read.
-        downloads: The files beside the page.
     """
     protocol, verdict, provenance = source.protocol, source.verdict, source.provenance
     gates = parse_gates(verdict)
@@ -55,5 +54,4 @@ def build_page(source: Source, downloads: tuple[Download, ...]) -> Page:
         data=identity.data_table(provenance),
         left_out=identity.left_out_table(provenance),
         others=identity.other_table(provenance),
-        downloads=downloads,
     )

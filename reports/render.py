@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import os
 import secrets
@@ -41,9 +42,9 @@ def build_report(source: Source) -> dict[str, bytes]:
     gates = parse_gates(source.verdict)
     labelled = build_downloads(source, gates)
     labelled["junit.xml"] = ("JUnit XML", junit_xml(source.protocol["campaign"], gates))
-    markdown = render_markdown(build_page(source, _listing(labelled))).encode()
-    labelled["report.md"] = ("Markdown source", markdown)
-    html = render_html(build_page(source, _listing(labelled))).encode()
+    page = dataclasses.replace(build_page(source), downloads=_listing(labelled))
+    labelled["report.md"] = ("Markdown source", render_markdown(page).encode())
+    html = render_html(dataclasses.replace(page, downloads=_listing(labelled))).encode()
     return {**{name: data for name, (_, data) in labelled.items()}, "report.html": html}
 
 

@@ -11,7 +11,7 @@ from typing import Any
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
-_PUNCTUATION = re.compile(r"([\\`*_{}\[\]()<>#+\-!|&~$])")
+_PUNCTUATION = re.compile(r"[\\`*_{}\[\]<>#|&~$]|^[-+=](?=.)")
 _PLAIN_NUMBER = re.compile(r"[+-]?[0-9][0-9,]*(\.[0-9]+)?(e[+-]?[0-9]+)?\u00d7?")
 
 
@@ -34,13 +34,13 @@ def markdown_escaped(value: object) -> str:
         return str(value)
     words = "".join(character if character.isprintable() else " " for character in str(value))
     flat = " ".join(words.split())
-    # A sign before digits starts neither a list nor a rule inside a line; numbers stay readable in the source.
-    return flat if _PLAIN_NUMBER.fullmatch(flat) else _PUNCTUATION.sub(r"\\\1", flat)
+    # A sign before digits starts neither a list nor a rule; numbers stay readable in the source.
+    return flat if _PLAIN_NUMBER.fullmatch(flat) else _PUNCTUATION.sub(r"\\\g<0>", flat)
 
 
 def _code_span(value: str) -> Markup:
     """Return an identifier as a code span where that is safe, else as escaped text."""
-    if re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9 ._/:+@,=-]*", value):
+    if re.fullmatch(r"[A-Za-z0-9/][A-Za-z0-9 ._/:+@,=-]*", value):
         return Markup(f"`{value}`")  # noqa: S704 - no character of the allowed set can leave the span
     return Markup(markdown_escaped(value))  # noqa: S704 - escaped for Markdown, which is not HTML here
 
@@ -92,7 +92,8 @@ def policy(*, style: str, script: str) -> str:
     def source(text: str) -> str:
         return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
 
-    return f"default-src 'none'; style-src {source(style)}; script-src {source(script)}; base-uri 'none'; form-action 'none'"
+    allowed = f"style-src {source(style)}; script-src {source(script)}"
+    return f"default-src 'none'; {allowed}; base-uri 'none'; form-action 'none'"
 
 
 def trusted(markup: str) -> Markup:

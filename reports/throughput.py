@@ -20,10 +20,11 @@ TIMES = "\u00d7"
 HOW_TO_READ = (
     "Each row is a workload, each mark one repeat of it: circle, square and triangle for repeats 1, 2 and 3. "
     "A mark to the right of the dotted line at 1 means that the candidate processed more target tokens per second than "
-    "the baseline. The bold rows on top are what the gate looks at: the median over the workloads. Where a category has "
-    "six workloads or more, a bar shows the 95% interval of that median (order statistics), beside the gate and without "
-    "a say in it. A category passes where every bold mark stands on or to the right of the solid line; a production "
-    "case, where every one of its own marks does."
+    "the baseline. The bold rows on top are what the gate looks at: the median over the workloads, in grey where the "
+    "gate could not be evaluated and the median is of what is left. Where a category has six workloads or more, a bar "
+    "shows the 95% interval of that median (order statistics), beside the gate and without a say in it. A category "
+    "passes where every bold mark stands on or to the right of the solid line; a production case, where every one of "
+    "its own marks does."
 )
 
 
@@ -41,6 +42,15 @@ class Throughput:
     def num_repeats(self) -> int:
         """Return the number of repeats."""
         return int(self.protocol["throughput"]["repeats"])
+
+    def threshold(self, kind: str) -> str:
+        """Return the threshold of categories or of production cases."""
+        return str(self.protocol["throughput"][f"{kind}_threshold"])
+
+    @property
+    def marks(self) -> tuple[str, ...]:
+        """Return the numbers that no printed ratio may be rounded across."""
+        return ("1", self.threshold("category"), self.threshold("production"))
 
     def gates_of(self, kind: str, subject: str) -> list[Gate]:
         """Return the gates of one category or production case, by repeat."""
@@ -64,11 +74,14 @@ def production_names(protocol: Mapping[str, Any]) -> list[str]:
     return [workload["name"] for workload in protocol["workloads"] if workload["production"]]
 
 
-def ratio_cell(value: Number | float, gate: Number | str, *, digits: int = 3, mark: Mark | None = None) -> Cell:
-    """Return a ratio that stands on its own side of its gate."""
-    if value is None:
-        return Cell(text=ABSENT, mark=mark)
-    return Cell(text=f"{against(value, gate, digits=digits)}{TIMES}", value=str(value), mark=mark)
+def ratio_text(value: Number | float, marks: Sequence[str], *, digits: int = 3) -> str:
+    """Return a ratio as text that stands on its own side of some marks."""
+    return ABSENT if value is None else f"{against(value, *marks, digits=digits)}{TIMES}"
+
+
+def ratio_cell(value: Number | float, marks: Sequence[str], *, digits: int = 3, mark: Mark | None = None) -> Cell:
+    """Return a cell with a ratio; see `ratio_text`."""
+    return Cell(text=ratio_text(value, marks, digits=digits), value=None if value is None else str(value), mark=mark)
 
 
 def _worst(gates: Sequence[Gate]) -> Mark:
@@ -100,7 +113,7 @@ def _gate_row(family: Throughput, kind: str, subject: str) -> tuple[Cell, ...]:
             cells.append(Cell(text=mark.word, mark=mark))
         else:
             mark_or_none = gate.mark if gate.mark is not Mark.PASS else None
-            cells.append(ratio_cell(gate.value, gate.threshold, digits=gate.digits, mark=mark_or_none))
+            cells.append(ratio_cell(gate.value, family.marks, mark=mark_or_none))
     rule = f"each {gates[0].rule}" if gates else ABSENT
     return (text(subject), *cells, status(_rolled_up(gates)), text(rule))
 
@@ -148,36 +161,38 @@ def _sentence(gates: Sequence[Gate], *, what: str, statistic: str, rule: str) ->
     return f"{what} does not qualify: {listed(parts)}; {statistic} must be {rule}."
 
 
-def order_sentence(seen: Observation | None) -> str:
+def order_sentence(seen: Observation | None, marks: Sequence[str]) -> str:
     """Return what is known of the running order's effect on a subject, and of its mean over the repeats."""
-    return f"{_order_text(seen)} {_mean_text(seen)}".strip()
+    return f"{_order_text(seen)} {_mean_text(seen, marks)}".strip()
 
 
-def _range(lower: Number, upper: Number, gate: Number, digits: int) -> str:
+def _range(lower: Number, upper: Number, marks: Sequence[str], digits: int) -> str:
     if lower is None or upper is None:
         return "no interval from so few"
-    return f"95% interval {against(lower, gate, digits=digits)} to {against(upper, gate, digits=digits)}"
+    return f"95% interval {against(lower, *marks, digits=digits)} to {against(upper, *marks, digits=digits)}"
 
 
 def _order_text(seen: Observation | None) -> str:
     if seen is None or seen.order_effect is None:
         return "The effect of the running order cannot be estimated from these pairs."
-    effect = f"{against(seen.order_effect, 1, digits=4)}{TIMES}"
-    interval = _range(seen.order_effect_lower, seen.order_effect_upper, 1, 4)
+    effect = ratio_text(seen.order_effect, ("1",), digits=4)
+    interval = _range(seen.order_effect_lower, seen.order_effect_upper, ("1",), 4)
     return f"Order effect {effect} ({interval}): the factor by which running second raises a ratio."
 
 
-def _mean_text(seen: Observation | None) -> str:
+def _mean_text(seen: Observation | None, marks: Sequence[str]) -> str:
     if seen is None or seen.mean_ratio is None:
         return ""
-    mean = f"{against(seen.mean_ratio, 1)}{TIMES}"
-    return f"Mean over repeats {mean} ({_range(seen.mean_ratio_lower, seen.mean_ratio_upper, 1, 3)})."
+    interval = _range(seen.mean_ratio_lower, seen.mean_ratio_upper, marks, 3)
+    return f"Mean over repeats {ratio_text(seen.mean_ratio, marks)} ({interval})."
 
 
-def _intervals(seen: Observation | None) -> tuple[Interval, ...]:
+def _intervals(seen: Observation | None, gates: Sequence[Gate]) -> tuple[Interval, ...]:
+    marks = {gate.repeat: gate.mark for gate in gates}
     return tuple(
         Interval(
             repeat=repeat.repeat,
+            mark=marks.get(repeat.repeat, Mark.MISSING),
             ratio=float(repeat.ratio),
             lower=None if repeat.lower is None else float(repeat.lower),
             upper=None if repeat.upper is None else float(repeat.upper),
@@ -187,7 +202,7 @@ def _intervals(seen: Observation | None) -> tuple[Interval, ...]:
     )
 
 
-def _workload_table(name: str, caption: str, workloads: Sequence[str], family: Throughput, threshold: str) -> Table:
+def _workload_table(name: str, caption: str, workloads: Sequence[str], family: Throughput) -> Table:
     ratios = by_workload(family.observations.ratios, "candidate")
     costs = costs_by_workload(family.rows)
     repeats = range(1, family.num_repeats + 1)
@@ -200,8 +215,8 @@ def _workload_table(name: str, caption: str, workloads: Sequence[str], family: T
         rows.append(
             (
                 code(workload),
-                *(ratio_cell(by_repeat.get(repeat), threshold) for repeat in repeats),
-                ratio_cell(lowest, threshold),
+                *(ratio_cell(by_repeat.get(repeat), family.marks) for repeat in repeats),
+                ratio_cell(lowest, family.marks),
                 *_cost_cells(costs.get((workload, "baseline")), costs.get((workload, "candidate"))),
             )
         )
@@ -259,7 +274,7 @@ def subjects(family: Throughput) -> tuple[Subject, ...]:
 def _category_subject(
     name: str, category: Mapping[str, Any], family: Throughput, ratios: Mapping[str, Mapping[int, Decimal]]
 ) -> Subject:
-    threshold = str(family.protocol["throughput"]["category_threshold"])
+    threshold = family.threshold("category")
     gates = family.gates_of("category", category["name"])
     seen = family.observation("category", category["name"])
     chosen = {workload: ratios.get(workload, {}) for workload in category["workloads"]}
@@ -271,22 +286,20 @@ def _category_subject(
         sentence=_sentence(
             gates, what=title, statistic="its median ratio", rule=f"at least {threshold} in every repeat"
         ),
-        order_sentence=order_sentence(seen),
-        figure=_plot(name, title, threshold, _intervals(seen), chosen),
-        table=_workload_table(
-            f"{name}-workloads", f"Workloads of category {category['name']}", list(chosen), family, threshold
-        ),
+        order_sentence=order_sentence(seen, family.marks),
+        figure=_plot(name, title, threshold, _intervals(seen, gates), chosen),
+        table=_workload_table(f"{name}-workloads", f"Workloads of category {category['name']}", list(chosen), family),
     )
 
 
 def _production_subject(
     names: Sequence[str], family: Throughput, ratios: Mapping[str, Mapping[int, Decimal]]
 ) -> Subject:
-    threshold = str(family.protocol["throughput"]["production_threshold"])
+    threshold = family.threshold("production")
     gates = [gate for name in names for gate in family.gates_of("production", name)]
     chosen = {workload: ratios.get(workload, {}) for workload in names}
     title = "Production cases"
-    effects = [f"{name}: {order_sentence(family.observation('production', name))}" for name in names]
+    effects = [f"{name}: {order_sentence(family.observation('production', name), family.marks)}" for name in names]
     return Subject(
         name="production-cases",
         title=title,
@@ -299,7 +312,7 @@ def _production_subject(
         ),
         order_sentence=" ".join(effects),
         figure=_plot("production-cases", title, threshold, (), chosen),
-        table=_workload_table("production-workloads", "Required production cases", names, family, threshold),
+        table=_workload_table("production-workloads", "Required production cases", names, family),
     )
 
 
@@ -308,27 +321,27 @@ def _production_subject(
 _SPREAD = ("Pairs", "Median", "Lowest", "Highest", "Below 1", "Spread", "Order effect", "95% from", "95% to")
 
 
-def _spread_row(seen: Observation) -> tuple[Cell, ...]:
+def _spread_row(seen: Observation, marks: Sequence[str]) -> tuple[Cell, ...]:
     return (
         text(f"{seen.kind} {seen.subject}"),
         number(count(seen.pairs), seen.pairs),
-        ratio_cell(seen.median_ratio, 1),
-        ratio_cell(seen.minimum_ratio, 1),
-        ratio_cell(seen.maximum_ratio, 1),
+        ratio_cell(seen.median_ratio, marks),
+        ratio_cell(seen.minimum_ratio, marks),
+        ratio_cell(seen.maximum_ratio, marks),
         number(count(seen.below_one), seen.below_one),
         number(seen.spread, seen.sd_log_ratio_ddof1),
-        ratio_cell(seen.order_effect, 1, digits=4),
-        ratio_cell(seen.order_effect_lower, 1, digits=4),
-        ratio_cell(seen.order_effect_upper, 1, digits=4),
+        ratio_cell(seen.order_effect, ("1",), digits=4),
+        ratio_cell(seen.order_effect_lower, ("1",), digits=4),
+        ratio_cell(seen.order_effect_upper, ("1",), digits=4),
     )
 
 
-def _spread_table(name: str, caption: str, seen: Sequence[Observation], empty: str) -> Table:
+def _spread_table(family: Throughput, name: str, caption: str, seen: Sequence[Observation], empty: str) -> Table:
     return Table(
         name=name,
         caption=caption,
         columns=columns("Subject", *_SPREAD, numeric=_SPREAD),
-        rows=tuple(_spread_row(observation) for observation in seen),
+        rows=tuple(_spread_row(observation, family.marks) for observation in seen),
         empty=empty,
     )
 
@@ -337,13 +350,13 @@ def spread_table(family: Throughput) -> Table:
     """Return median, spread and order effect of every category and production case."""
     seen = [*family.observations.of("category"), *family.observations.of("production")]
     caption = "Median, spread and order effect of the candidate's pairs (beside the gates; nothing here decides)"
-    return _spread_table("spread", caption, seen, "The verdict observes no pairs of the candidate.")
+    return _spread_table(family, "spread", caption, seen, "The verdict observes no pairs of the candidate.")
 
 
 def noise_table(family: Throughput) -> Table:
     """Return the same of the control pairs, baseline against itself."""
     caption = "Control pairs: the baseline against itself, which should be 1"
-    return _spread_table("noise", caption, family.observations.of("control"), "There are no control pairs.")
+    return _spread_table(family, "noise", caption, family.observations.of("control"), "There are no control pairs.")
 
 
 def noise_sentence(family: Throughput) -> str:
@@ -353,9 +366,9 @@ def noise_sentence(family: Throughput) -> str:
     highs = [seen.maximum_ratio for seen in controls if seen.maximum_ratio is not None]
     if not lows or not highs:
         return "Without control pairs it is not known how far from 1 the baseline comes out against itself."
-    lowest, highest = against(min(lows), 1), against(max(highs), 1)
+    lowest, highest = ratio_text(min(lows), ("1",)), ratio_text(max(highs), ("1",))
     return (
-        f"Measured against itself, the baseline came out at {lowest}{TIMES} to {highest}{TIMES} of its own speed. "
+        f"Measured against itself, the baseline came out at {lowest} to {highest} of its own speed. "
         "Differences of that size are noise here. Controls gate nothing."
     )
 
@@ -380,14 +393,14 @@ _PAIR_NUMBERS = (
 _PAIR_TITLES = ("Workload", "Comparison", *_PAIR_NUMBERS[:3], "Order", *_PAIR_NUMBERS[3:], "Allocation", "Node")
 
 
-def _pair_row(pair: Pair, threshold: str) -> tuple[Cell, ...]:
+def _pair_row(pair: Pair, marks: Sequence[str]) -> tuple[Cell, ...]:
     sides = (pair.baseline, pair.other)
     return (
         code(pair.workload),
         text(pair.comparison),
         *(number(str(value), value) for value in (pair.repeat, pair.pair, pair.attempt)),
         text(", ".join(side.replace("_", " ") for side in pair.order)),
-        ratio_cell(pair.ratio, threshold),
+        ratio_cell(pair.ratio, marks),
         *(
             _half_cell(side, lambda half: (significant(half.tokens_per_s, digits=4), half.tokens_per_s))
             for side in sides
@@ -410,19 +423,11 @@ def _half_cell(half: Half | None, show: Any) -> Cell:
 
 def pair_table(family: Throughput) -> Table:
     """Return every pair that was measured, those of attempts that do not count included."""
-    rules = family.protocol["throughput"]
-    of_category = {name for category in family.protocol["categories"] for name in category["workloads"]}
-
-    def gate(pair: Pair) -> str:
-        if pair.comparison == "control":
-            return "1"
-        return str(rules["category_threshold"] if pair.workload in of_category else rules["production_threshold"])
-
     return Table(
         name="pairs",
         caption="Every measured pair, with its order; the ratio is other / baseline",
         columns=columns(*_PAIR_TITLES, numeric=_PAIR_NUMBERS),
-        rows=tuple(_pair_row(pair, gate(pair)) for pair in pairs_of(family.rows)),
+        rows=tuple(_pair_row(pair, family.marks) for pair in pairs_of(family.rows)),
         empty="No pair was measured.",
         long=True,
         file="performance-pairs.csv",

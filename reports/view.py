@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from reports.numbers import ABSENT
 from reports.status import Mark
@@ -134,7 +134,7 @@ class Page:
     data: Table
     left_out: Table
     others: Table
-    downloads: tuple[Download, ...] = field(default=())
+    downloads: tuple[Download, ...] = ()
 
 
 def text(value: object) -> Cell:

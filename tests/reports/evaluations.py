@@ -3,12 +3,20 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from campaign import documents, files
-from tests.support.evidence import BASELINE_SHA256, CANDIDATE, CANDIDATE_SHA256, Campaign, make_campaign
+from reports.render import write_report
+from tests.support.evidence import (
+    BASELINE_SHA256,
+    CANDIDATE,
+    CANDIDATE_SHA256,
+    PUBLISHED,
+    Campaign,
+    make_campaign,
+)
 
 HOSTILE = "</script><img src=x onerror=alert(1)>"
 TEMPLATE = "{{7*7}}"
@@ -89,19 +97,29 @@ def make_evaluation(folder: Path, **options: Any) -> Path:
     return write_evaluation(make_campaign(folder, **options))
 
 
-def seed_size(folder: Path, *, rows_per_category: Sequence[int] = (36, 36, 36), production: int = 9) -> Path:
+def seed_size(folder: Path) -> Path:
     """Make an evaluation of 117 workloads in three repeats."""
-    names = ("sync", "packed4", "packed8")
-    assert len(set(rows_per_category)) == 1
     return make_evaluation(
         folder,
-        ratios=dict(
-            zip(
-                names,
-                (("1.837", "1.946", "1.726"), ("1.063", "1.087", "1.085"), ("1.057", "1.047", "1.055")),
-                strict=True,
-            )
-        ),
-        production={f"90m-production-recipe-{index}": ("1.00", "0.99", "1.01") for index in range(production)},
-        workloads_per_category=rows_per_category[0],
+        ratios=PUBLISHED,
+        production={f"90m-production-recipe-{index}": ("1.00", "0.99", "1.01") for index in range(9)},
+        workloads_per_category=36,
     )
+
+
+def crash_one_pair(campaign: Campaign) -> Campaign:
+    """Let the first category's second workload crash in repeat 2: its rows vanish, its attempt stays."""
+    workload = campaign.protocol.categories[0].workloads[1]
+    for file in ("pairs.csv", "windows.csv"):
+        gone = campaign.rows(file, workload=workload, comparison="candidate", repeat=2)
+        campaign.tables[file] = [row for row in campaign.tables[file] if row not in gone]
+    for row in campaign.tables["attempts.csv"]:
+        if row["slot"].endswith(f"/pair/{workload}/r2"):
+            row["ending"] = "crash"
+    return campaign
+
+
+def report_of(evaluation: Path) -> Path:
+    """Write the report of an evaluation made here; return its folder."""
+    write_report(protocol_path=evaluation / "protocol.json", evaluation=evaluation, out=evaluation / "report")
+    return evaluation / "report"

@@ -1,0 +1,133 @@
+from __future__ import annotations
+
+import base64
+import importlib.util
+import sys
+from collections.abc import Iterator
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.reports.evaluations import HOSTILE, crash_one_pair, report_of, write_evaluation
+from tests.support.evidence import make_campaign
+
+pytestmark = pytest.mark.browser
+
+if not Path("/usr/bin/chromium").exists():
+    pytest.skip("chromium is not installed", allow_module_level=True)
+
+TOOL = Path(__file__).parents[2] / "tools" / "report_picture.py"
+
+
+def open_browser(**options: Any) -> AbstractContextManager[Any]:
+    spec = importlib.util.spec_from_file_location("report_picture", TOOL)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    browser: AbstractContextManager[Any] = module.open_browser(**options)
+    return browser
+
+
+@pytest.fixture(scope="module")
+def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    campaign = crash_one_pair(make_campaign(tmp_path_factory.mktemp("report"), workloads_per_category=6))
+    for row in [*campaign.tables["pairs.csv"], *campaign.tables["attempts.csv"], *campaign.tables["baseline.csv"]]:
+        row["node"] = HOSTILE
+    return report_of(write_evaluation(campaign, reasons={"crash": HOSTILE})) / "report.html"
+
+
+@pytest.fixture(scope="module")
+def browser(report: Path) -> Iterator[Any]:
+    with open_browser(width=1180, height=900) as driver:
+        driver.get(report.as_uri())
+        yield driver
+
+
+def emulate(browser: Any, *, media: str = "", theme: str = "light") -> None:
+    features = [{"name": "prefers-color-scheme", "value": theme}]
+    browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": media, "features": features})
+
+
+def test_the_policy_blocks_nothing_of_the_page_and_no_hostile_text_runs(browser: Any) -> None:
+    assert browser.get_log("browser") == []
+    assert browser.find_elements("css selector", "img") == []
+    assert HOSTILE in browser.find_element("css selector", "#attempts").get_attribute("textContent")
+
+
+def test_nothing_is_loaded_beside_the_page(browser: Any) -> None:
+    names = browser.execute_script("return performance.getEntriesByType('resource').map((entry) => entry.name)")
+    assert names == []
+
+
+def test_a_column_sorts_both_ways_by_its_numbers_from_the_keyboard(browser: Any) -> None:
+    table = browser.find_element("css selector", "#category-1-workloads")
+    (button,) = [item for item in table.find_elements("css selector", "thead button") if "Repeat 2" in item.text]
+    values = "return [...arguments[0].tBodies[0].rows].map((row) => row.cells[2].querySelector('data')?.value ?? null)"
+    header = button.find_element("xpath", "..")
+    assert header.get_attribute("aria-sort") is None
+
+    button.send_keys("\ue007")
+    ascending = browser.execute_script(values, table)
+    assert header.get_attribute("aria-sort") == "ascending"
+    button.send_keys("\ue007")
+    descending = browser.execute_script(values, table)
+    assert header.get_attribute("aria-sort") == "descending"
+
+    # The crashed pair has no number: it stays last either way.
+    assert ascending[-1] is descending[-1] is None
+    assert ascending[:-1] == sorted(ascending[:-1], key=float)
+    assert descending[:-1] == ascending[:-1][::-1]
+
+
+def test_every_table_and_control_is_reached_with_the_keyboard(browser: Any) -> None:
+    unreachable = """return [...document.querySelectorAll('.scroll, thead button, summary, a[href]')]
+        .filter((element) => element.tabIndex < 0).length"""
+    assert browser.execute_script(unreachable) == 0
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_the_plot_follows_the_theme(browser: Any, theme: str) -> None:
+    emulate(browser, theme=theme)
+    script = """const plot = document.querySelector('.plot text'); const body = getComputedStyle(document.body);
+        return [getComputedStyle(plot).fill, body.backgroundColor]"""
+    fill, paper = browser.execute_script(script)
+    assert paper == {"light": "rgb(255, 255, 255)", "dark": "rgb(20, 23, 26)"}[theme]
+    assert (
+        fill
+        in {"light": ("rgb(85, 91, 97)", "rgb(26, 28, 30)"), "dark": ("rgb(164, 171, 178)", "rgb(230, 232, 234)")}[
+            theme
+        ]
+    )
+
+
+def test_print_is_light_though_the_screen_is_dark(browser: Any) -> None:
+    emulate(browser, media="print", theme="dark")
+    paper = browser.execute_script("return getComputedStyle(document.body).backgroundColor")
+    emulate(browser)
+    assert paper == "rgb(255, 255, 255)"
+
+
+def test_the_page_prints(browser: Any) -> None:
+    pdf = base64.b64decode(browser.execute_cdp_cmd("Page.printToPDF", {"preferCSSPageSize": True})["data"])
+    assert pdf.startswith(b"%PDF")
+    assert 2 <= pdf.count(b"/Type /Page\n") <= 20
+
+
+def test_a_narrow_screen_scrolls_tables_not_the_page(report: Path) -> None:
+    with open_browser(width=390, height=800) as driver:
+        driver.get(report.as_uri())
+        assert driver.execute_script("return document.documentElement.scrollWidth") == 390
+
+
+def test_the_page_is_complete_without_scripts(report: Path) -> None:
+    with open_browser(width=1180, height=900, flags=["--blink-settings=scriptEnabled=false"]) as driver:
+        driver.get(report.as_uri())
+        assert driver.find_elements("css selector", "thead button") == []
+        assert len(driver.find_elements("css selector", "#gates tbody tr")) > 10
+        summary = driver.find_element("css selector", "#pairs-section summary")
+        summary.click()
+        assert driver.find_element("css selector", "#pairs tbody tr").is_displayed()
