@@ -245,12 +245,20 @@ def _refresh(folder: Path) -> None:
 
 
 def _read_started(folder: AllocationPaths) -> Started | None:
+    """Return who runs an allocation; None if nobody began, or what is there cannot be read: it only names a job."""
     _refresh(folder.root)
-    return Started.read(folder.started) if folder.started.exists() else None
+    try:
+        return Started.read(folder.started) if folder.started.exists() else None
+    except EvidenceError:
+        return None
 
 
 def _read_ended(folder: AllocationPaths) -> Ended | None:
-    return Ended.read(folder.ended) if folder.ended.exists() else None
+    """Return how an allocation ended; None if it has not, or what is there cannot be read: then its job tells."""
+    try:
+        return Ended.read(folder.ended) if folder.ended.exists() else None
+    except EvidenceError:
+        return None
 
 
 def _check_receipt(receipt: Receipt, attempt: Attempt) -> str:

@@ -59,13 +59,15 @@ def run(plan_path, wish):
     started = {"format": "started/1", "allocation": plan["allocation"], "job": identity(), "host": node,
                "boot_id": boot, "pid": os.getpid(), "process_start": int(stat[stat.rindex(")") + 1:].split()[19]),
                "at": time.time()}
+    mine = folder / f".started.{os.getpid()}"
+    mine.write_text(json.dumps(started))
     try:
-        descriptor = os.open(folder / "started.json", os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
+        os.link(mine, folder / "started.json")
     except FileExistsError:
         (folder / f"double-{os.getpid()}").write_text("")
         return
-    with os.fdopen(descriptor, "w") as stream:
-        json.dump(started, stream)
+    finally:
+        mine.unlink()
     write(folder / "environment.json", dict(os.environ))
     (folder / "argv.json").write_text(json.dumps({"argv": sys.argv, "prefix": sys.pycache_prefix, "path": sys.path}))
     for attempt in plan["attempts"]:
