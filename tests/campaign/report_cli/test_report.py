@@ -317,3 +317,15 @@ def test_provenance_names_what_was_frozen_and_what_ran(home: Home) -> None:
     last = next(entry for entry in reversed(entries) if entry.act == "collected")
     assert (found.ledger.entries, found.ledger.baseline_sealed_seq) == (last.seq, last.seq)
     assert found.ledger.head == entries[-1].previous
+
+
+def test_a_baseline_that_was_collected_before_the_candidate_came_is_shown_to_be_first(tmp_path: Path) -> None:
+    home = freeze(tmp_path / "home", SMALL[:1], repeats=1)
+    attempt_all(home, "baseline")
+    assert campaign(home, "collect") == 0
+    freeze_candidate(home)
+    attempt_all(home, "candidate")
+    assert campaign(home, "report") == 0
+    found = documents.Provenance.read(home.paths.evaluation(CANDIDATE).provenance)
+    assert found.ledger.baseline_sealed_seq is not None
+    assert found.ledger.baseline_sealed_seq < found.candidate.frozen_seq
