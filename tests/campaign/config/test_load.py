@@ -205,6 +205,7 @@ def test_one_wrong_character_is_read_or_refused_but_never_a_bug(at: int, charact
         ("windows = 3", "windows = 4", ("throughput",)),
         ("0.30", "0.3", ("throughput",)),
         ("axes.batch = [4, 16]", "axes.batch = [4, 17]", ("matrix",)),
+        ("axes.batch = [4, 16]", "axes.batch = [4, 16]\naxes.clip = [1.0]", ("matrix",)),
         ("vocab = 256", "vocab = 256.0", ("matrix",)),
         ("vocab = 256", "vocab = true", ("matrix",)),
         ('axes.size = ["20m", "50m"]\n', 'axes.size = ["50m", "20m"]\n', ("matrix",)),
@@ -221,6 +222,11 @@ def test_tables_that_differ_are_named_except_the_candidates(old: str, new: str, 
     other = parse_config(changed.encode(), path=Path("/elsewhere/campaign.toml"))
     assert differing_tables(parse(BASE), other) == tables
     assert differing_tables(other, parse(BASE)) == tables
+
+
+def test_the_spelling_of_a_number_is_its_label() -> None:
+    one, other = (BASE.replace("axes.batch", f"axes.clip = [{clip}]\naxes.batch") for clip in ("1.0", "1.00"))
+    assert differing_tables(parse(one), parse(other)) == ("matrix",)
 
 
 def test_the_order_of_axes_is_part_of_the_matrix() -> None:
