@@ -166,8 +166,8 @@ _ENDING_OF_STATE = {
 }
 
 
-_STOPPED = frozenset({Ending.TIME_LIMIT, Ending.CANCELLED, Ending.PREEMPTED, Ending.NODE_FAIL, Ending.NO_SPACE})
-"""Reasons for which an allocation ends early that are also the ending of its attempts which never began."""
+_REASONS = frozenset(ending.value for ending in Ending) - {Ending.COMPLETED.value}
+"""Reasons of ended.json that are also the ending of the attempts which were not made."""
 
 
 def ending_of_state(state: str, *, began: bool) -> Ending:
@@ -192,8 +192,8 @@ def allows_another(retries: Retries, endings: Sequence[Ending]) -> bool:
 
 def _ended_without_receipt(facts: AttemptFacts, allocation: Allocation, where: AllocationFacts) -> tuple[Ending, str]:
     job = where.job
-    if where.ended is not None and where.ended.reason in _STOPPED:
-        return Ending(where.ended.reason), f"its allocation ended before it began: {where.ended.reason}"
+    if where.ended is not None and where.ended.reason in _REASONS:
+        return Ending(where.ended.reason), f"its allocation ended before it was made: {where.ended.reason}"
     ending = ending_of_state(job.state, began=facts.began)
     if ending is Ending.LOST and allocation.cancelled is not None:
         return Ending.CANCELLED, f"cancelled: {allocation.cancelled.reason}"

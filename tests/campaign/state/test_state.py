@@ -127,8 +127,14 @@ def test_an_allocation_that_ended_in_order_is_not_waited_for() -> None:
     assert resolve(NOTHING, replace(place, job=replace(place.job, stage=JobStage.RUNNING))).ending is Ending.TIME_LIMIT
 
 
-def test_a_reason_that_is_final_for_one_attempt_is_not_so_for_those_that_never_began() -> None:
+def test_the_reason_of_an_allocation_is_the_ending_of_attempts_that_were_not_made() -> None:
     place = replace(where(JobStage.ENDED, "FAILED"), ended=ended("harness_error"))
+    assert resolve(NOTHING, place).ending is Ending.HARNESS_ERROR
+
+
+@pytest.mark.parametrize("reason", ["completed", "all attempts made", ""])
+def test_an_allocation_that_says_it_made_an_attempt_without_a_receipt_lost_it(reason: str) -> None:
+    place = replace(where(JobStage.ENDED, "COMPLETED"), ended=ended(reason))
     assert resolve(NOTHING, place).ending is Ending.LOST
 
 

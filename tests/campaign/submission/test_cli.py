@@ -1,0 +1,196 @@
+"""The commands as a person or a script uses them."""
+
+from __future__ import annotations
+
+import io
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from campaign.cli.main import main
+from campaign.ledger import read_entries
+from campaign.submission.desk import Desk
+from tests.campaign.submission.support import Cluster, make_desk
+from tests.campaign.submission.test_desk import quiet, run_jobs, submit
+from tests.support.home import CANDIDATE
+from tests.support.jobs import JobHome, make_job_home
+
+ROOT = Path(__file__).parents[3]
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> JobHome:
+    return make_job_home(tmp_path / "home", repeats=1)
+
+
+@pytest.fixture
+def cluster() -> Cluster:
+    return Cluster()
+
+
+@pytest.fixture(autouse=True)
+def desk(home: JobHome, cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> Desk:
+    """Every command of these tests gets this desk; it has no terminal."""
+    made = make_desk(home, cluster)
+    for name in ("submit", "status", "show", "cancel"):
+        monkeypatch.setattr(f"campaign.cli.{name}.open_desk", lambda *_: made)
+    monkeypatch.setattr("sys.stdin", io.StringIO())
+    return made
+
+
+def run(capsys: pytest.CaptureFixture[str], home: JobHome, *arguments: str) -> tuple[int, str, str]:
+    command, *rest = arguments
+    code = main([command, "--home", str(home.paths.root), *rest])
+    captured = capsys.readouterr()
+    return code, captured.out, captured.err
+
+
+def run_json(capsys: pytest.CaptureFixture[str], home: JobHome, *arguments: str) -> Any:
+    code, out, _ = run(capsys, home, *arguments, "--json")
+    assert code == 0
+    return json.loads(out)
+
+
+def test_without_a_terminal_nothing_is_submitted_unless_yes_is_given(
+    capsys: pytest.CaptureFixture[str], home: JobHome, cluster: Cluster
+) -> None:
+    code, _, err = run(capsys, home, "submit", "--cluster", "slurm")
+    assert code == 2
+    assert "--yes" in err
+    assert "most device-hours" in err
+    assert cluster.requests == []
+    assert "intent" not in home.acts()
+    code, out, _ = run(capsys, home, "submit", "--cluster", "slurm", "--yes")
+    assert code == 0
+    assert "submitted job 100" in out
+
+
+def test_a_dry_run_shows_scripts_and_command_lines_and_writes_nothing(
+    capsys: pytest.CaptureFixture[str], home: JobHome, cluster: Cluster
+) -> None:
+    before = sorted(home.paths.root.rglob("*"))
+    code, out, _ = run(capsys, home, "submit", "--cluster", "slurm", "--dry-run")
+    assert code == 0
+    assert "#!/bin/bash" in out
+    assert str(home.paths.launcher) in out
+    assert sorted(home.paths.root.rglob("*")) == before
+    assert cluster.requests == []
+
+
+def test_submit_prints_one_json_value(capsys: pytest.CaptureFixture[str], home: JobHome) -> None:
+    value = run_json(capsys, home, "submit", "--cluster", "slurm", "--yes")
+    assert value == {"candidate": CANDIDATE, "jobs": ["100"], "slots": {"planned": 6, "pending": 4}}
+
+
+def test_a_refusal_is_exit_6(capsys: pytest.CaptureFixture[str], home: JobHome, cluster: Cluster) -> None:
+    cluster.refusal = "sbatch: error: QOSMaxSubmitJobPerUserLimit"
+    code, _, err = run(capsys, home, "submit", "--cluster", "slurm", "--yes")
+    assert code == 6
+    assert "QOSMaxSubmitJobPerUserLimit" in err
+
+
+def test_waiting_goes_on_from_the_pilots_to_the_end(
+    capsys: pytest.CaptureFixture[str], home: JobHome, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("campaign.cli.submit.time.sleep", lambda _: run_jobs(home, cluster))
+    value = run_json(capsys, home, "submit", "--cluster", "slurm", "--yes", "--wait")
+    assert value["slots"] == {"completed": 10}
+    assert value["jobs"] == ["100", "101"]
+
+
+def test_interrupting_the_wait_leaves_the_jobs_and_says_how_to_go_on(
+    capsys: pytest.CaptureFixture[str], home: JobHome, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupt(_: float) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("campaign.cli.submit.time.sleep", interrupt)
+    code, _, err = run(capsys, home, "submit", "--cluster", "slurm", "--yes", "--wait")
+    assert code == 130
+    assert "campaign submit --wait" in err
+    assert {state for _, state, _ in cluster.jobs.values()} == {"PENDING"}
+
+
+def test_status_counts_slots_and_names_what_failed_and_what_that_costs(
+    capsys: pytest.CaptureFixture[str], home: JobHome, cluster: Cluster, desk: Desk
+) -> None:
+    home.wish(endings={f"{CANDIDATE}/pilot/sync-b4/1": "crash"})
+    submit(desk)
+    assert "waiting:" in run(capsys, home, "status")[1]
+    run_jobs(home, cluster)
+    value = run_json(capsys, home, "status")
+    assert value["phases"]["pilot"] == {"completed": 3, "failed": 1}
+    assert value["failed_attempts"] == [
+        {"slot": f"{CANDIDATE}/pilot/sync-b4", "attempt": 1, "ending": "crash", "reason": "as the test wished"}
+    ]
+    assert value["gates_out_of_reach"] == [{"gate": "throughput/sync/repeat-1", "slot": f"{CANDIDATE}/pilot/sync-b4"}]
+    assert value["remaining_device_hours"] > 0
+    text = run(capsys, home, "status")[1]
+    assert "crash: as the test wished" in text
+
+
+def test_status_writes_nothing_and_survives_a_silent_scheduler(
+    capsys: pytest.CaptureFixture[str], home: JobHome, cluster: Cluster, desk: Desk
+) -> None:
+    submit(desk)
+    cluster.down = True
+    before = len(read_entries(home.paths))
+    value = run_json(capsys, home, "status")
+    assert value["phases"]["pilot"] == {"unknown": 4}
+    assert value["troubles"]
+    assert len(read_entries(home.paths)) == before
+    assert not home.paths.lock.exists()
+
+
+def test_show_tells_attempts_endings_log_and_where_to_look(
+    capsys: pytest.CaptureFixture[str], home: JobHome, cluster: Cluster, desk: Desk
+) -> None:
+    submit(desk)
+    run_jobs(home, cluster)
+    value = run_json(capsys, home, "show", "candidate/pilot/sync-b4")
+    assert value["slot"] == f"{CANDIDATE}/pilot/sync-b4"
+    (attempt,) = value["attempts"]
+    assert (attempt["ending"], attempt["source"], attempt["job"][:4]) == ("completed", "receipt", "100_")
+    assert attempt["log_tail"].startswith("measuring ")
+    assert attempt["look_further"].startswith("less ")
+    assert "attempt 1: completed" in run(capsys, home, "show", "candidate/pilot/sync-b4")[1]
+
+
+def test_show_suggests_a_slot_for_a_misspelt_one(capsys: pytest.CaptureFixture[str], home: JobHome) -> None:
+    code, _, err = run(capsys, home, "show", "baseline/pilot/sync-b5")
+    assert code == 2
+    assert "baseline/pilot/sync-b4" in err
+
+
+def test_an_unknown_candidate_is_named(capsys: pytest.CaptureFixture[str], home: JobHome) -> None:
+    code, _, err = run(capsys, home, "submit", "--candidate", "c0000", "--cluster", "slurm", "--yes")
+    assert code == 2
+    assert CANDIDATE in err
+
+
+def test_cancel_asks_records_the_reason_and_ends_the_jobs(
+    capsys: pytest.CaptureFixture[str], home: JobHome, cluster: Cluster, desk: Desk
+) -> None:
+    submit(desk)
+    assert run(capsys, home, "cancel")[0] == 2
+    value = run_json(capsys, home, "cancel", "--yes", "--reason", "wrong node")
+    assert len(value["allocations"]) == 4
+    assert {state for _, state, _ in cluster.jobs.values()} == {"CANCELLED"}
+    (entry,) = [entry for entry in read_entries(home.paths) if entry.act == "cancelled"]
+    assert entry.data["reason"] == "wrong node"
+    assert run_json(capsys, home, "cancel", "--yes")["allocations"] == []
+    desk.settle(quiet)
+
+
+def test_the_commands_import_nothing_heavy() -> None:
+    heavy = "torch pandas scipy matplotlib submitit sqlalchemy numpy"
+    code = (
+        "import sys, campaign.cli.submit, campaign.cli.status, campaign.cli.show, campaign.cli.cancel;"
+        f"print([name for name in '{heavy}'.split() if name in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
