@@ -232,7 +232,7 @@ def _file_gates(plan: Plan, evidence: Evidence, problems: Sequence[Problem]) -> 
     gates: list[Gate] = []
     for file in (IDENTITY, *sorted(TABLES), "folder"):
         found = [problem for problem in problems if problem.file == file]
-        required = file in {IDENTITY, "folder"} or bool(expected[file])
+        required = file in {IDENTITY, "folder"} or bool(expected.get(file))
         if required or found:
             finding = worst(found) if found else Finding.MET
             reason = join_reasons(problem.reason for problem in found)
