@@ -85,6 +85,11 @@ class RatioPlot:
     medians: tuple[Interval, ...]
     series: tuple[Series, ...]
 
+    @property
+    def first_row(self) -> int:
+        """Return the row of the first series: under the medians, if there are any, and a line."""
+        return len(self.medians) + 1 if self.medians else 0
+
 
 def draw(plot: RatioPlot) -> str:
     """Return the plot as an inline SVG element; empty if there is nothing finite and positive to draw."""
@@ -119,7 +124,7 @@ def _draw_raw(plot: RatioPlot, values: Sequence[float]) -> bytes:
         "axes.unicode_minus": False,
     }
     with mpl.rc_context(settings):
-        num_rows = len(plot.medians) + len(plot.series) + 1
+        num_rows = plot.first_row + len(plot.series)
         figure = Figure(figsize=(_WIDTH_IN, _FIXED_IN + _ROW_IN * num_rows))
         axes = figure.add_subplot()
         _draw_frame(axes, plot, values, num_rows)
@@ -178,7 +183,7 @@ def _draw_frame(axes: Axes, plot: RatioPlot, values: Sequence[float], num_rows: 
 
 
 def _label_rows(axes: Axes, plot: RatioPlot) -> None:
-    first = len(plot.medians) + 1
+    first = plot.first_row
     places = [*range(len(plot.medians)), *range(first, first + len(plot.series))]
     labels = [_median_label(median) for median in plot.medians] + [_printable(series.label) for series in plot.series]
     axes.set_yticks(places, labels)
@@ -208,7 +213,7 @@ def _draw_medians(axes: Axes, plot: RatioPlot) -> None:
 
 
 def _draw_series(axes: Axes, plot: RatioPlot) -> None:
-    first = len(plot.medians) + 1
+    first = plot.first_row
     repeats = sorted({repeat for series in plot.series for repeat, _ in series.ratios})
     for repeat in repeats:
         points = [

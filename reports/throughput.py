@@ -99,7 +99,7 @@ def _rolled_up(gates: Sequence[Gate]) -> Mark:
 
 def _repeat_columns(first: str, repeats: int) -> tuple[Column, ...]:
     numbered = [f"Repeat {repeat}" for repeat in range(1, repeats + 1)]
-    return columns(first, *numbered, "Gate", "Rule", numeric=numbered)
+    return columns(first, *numbered, "Gate", "Rule", "Order effect", numeric=[*numbered, "Order effect"])
 
 
 def _gate_row(family: Throughput, kind: str, subject: str) -> tuple[Cell, ...]:
@@ -115,7 +115,9 @@ def _gate_row(family: Throughput, kind: str, subject: str) -> tuple[Cell, ...]:
             mark_or_none = gate.mark if gate.mark is not Mark.PASS else None
             cells.append(ratio_cell(gate.value, family.marks, mark=mark_or_none))
     rule = f"each {gates[0].rule}" if gates else ABSENT
-    return (text(subject), *cells, status(_rolled_up(gates)), text(rule))
+    seen = family.observation(kind, subject)
+    effect = ratio_cell(seen.order_effect if seen else None, ("1",), digits=4)
+    return (text(subject), *cells, status(_rolled_up(gates)), text(rule), effect)
 
 
 def category_table(family: Throughput) -> Table | None:
@@ -299,7 +301,6 @@ def _production_subject(
     gates = [gate for name in names for gate in family.gates_of("production", name)]
     chosen = {workload: ratios.get(workload, {}) for workload in names}
     title = "Production cases"
-    effects = [f"{name}: {order_sentence(family.observation('production', name), family.marks)}" for name in names]
     return Subject(
         name="production-cases",
         title=title,
@@ -310,7 +311,7 @@ def _production_subject(
             statistic="every case's ratio",
             rule=f"at least {threshold} in every repeat",
         ),
-        order_sentence=" ".join(effects),
+        order_sentence="The order effect of each case stands beside its gate above; its interval is under spread.",
         figure=_plot("production-cases", title, threshold, (), chosen),
         table=_workload_table("production-workloads", "Required production cases", names, family),
     )
@@ -421,13 +422,20 @@ def _half_cell(half: Half | None, show: Any) -> Cell:
     return text(None) if half is None else number(*show(half))
 
 
+def _ordered_pairs(family: Throughput) -> list[Pair]:
+    """Return all pairs in the order of the protocol's workloads, candidates before controls."""
+    places = {workload["name"]: place for place, workload in enumerate(family.protocol["workloads"])}
+    # A workload that the protocol does not know is a fault that the verdict names; it is shown last.
+    return sorted(pairs_of(family.rows), key=lambda pair: (pair.comparison, places.get(pair.workload, len(places))))
+
+
 def pair_table(family: Throughput) -> Table:
     """Return every pair that was measured, those of attempts that do not count included."""
     return Table(
         name="pairs",
         caption="Every measured pair, with its order; the ratio is other / baseline",
         columns=columns(*_PAIR_TITLES, numeric=_PAIR_NUMBERS),
-        rows=tuple(_pair_row(pair, family.marks) for pair in pairs_of(family.rows)),
+        rows=tuple(_pair_row(pair, family.marks) for pair in _ordered_pairs(family)),
         empty="No pair was measured.",
         long=True,
         file="performance-pairs.csv",
