@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from campaign import documents
+from campaign.calibration import updates_per_window
 from campaign.config.model import Config
 from campaign.documents import Calibration, Slot
 from campaign.matrix import Expansion, expand
@@ -179,7 +179,7 @@ def most_seconds(config: Config, group: Sequence[Slot]) -> float | None:
 def about_seconds(config: Config, slot: Slot, calibrations: Calibrations) -> float | None:
     """Return how long a slot will take, from the pilots; None while one that it needs is missing.
 
-    A window has ``ceil(window_margin * window_s * the faster side's rate)`` updates, and both sides execute all.
+    Both sides execute the updates of every window, as many as the faster side needs.
     """
     rules = config.throughput
     if slot.kind not in MEASURED_KINDS:
@@ -192,8 +192,7 @@ def about_seconds(config: Config, slot: Slot, calibrations: Calibrations) -> flo
     startup_s = sum(calibration.startup_s for calibration in known)
     if slot.kind == "pilot":
         return startup_s + len(known) * float(rules.pilot_s)
-    fastest = max(calibration.updates_per_s for calibration in known)
-    updates = rules.windows * math.ceil(float(rules.window_margin) * float(rules.window_s) * fastest)
+    updates = rules.windows * updates_per_window(rules, [calibration.updates_per_s for calibration in known])
     return startup_s + sum(updates / calibration.updates_per_s for calibration in known)
 
 
