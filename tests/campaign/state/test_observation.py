@@ -1,0 +1,114 @@
+"""What the schedulers' records and the files of a home become."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from campaign.documents import JobIdentity, Receipt, Started
+from campaign.observation import local_job, read_attempt, slurm_job
+from campaign.processes import Machine, read_machine, read_start
+from campaign.scheduler import JobRecord
+from campaign.state import JobStage
+from campaign.submission.acts import Allocation, Attempt, Intent, Submission, Submitted
+from tests.support.home import build_home
+
+ALLOCATION = Allocation(
+    allocation="a00001", submission="k", index=1, minutes=5, plan_sha256="0" * 64, attempts=(), cancelled=None
+)
+
+
+def submission(cluster: str = "slurm", job: str = "7", start: int = 0, machine: Machine | None = None) -> Submission:
+    place = machine or Machine(host="h", boot_id="b")
+    intent = {
+        "submission": "k", "cluster": cluster, "host": place.host, "boot_id": place.boot_id, "candidate": "",
+        "allocations": (),
+    }  # fmt: skip
+    data = {
+        "submission": "k", "cluster": cluster, "job": job, "array": cluster == "slurm", "host": place.host,
+        "boot_id": place.boot_id, "process_start": start, "source": "transport",
+    }  # fmt: skip
+    return Submission(
+        intent=Intent.model_validate(intent),
+        intended_at=0.0,
+        submitted=Submitted.model_validate(data),
+        submitted_at=0.0,
+        not_submitted=None,
+    )
+
+
+def record(job: str, state: str, source: str) -> JobRecord:
+    return JobRecord(
+        job=job, name="k", state=state, reason="", node="n1", submitted_at=1.0, ended_at=2.0, source=source
+    )
+
+
+def started(array_task: str) -> Started:
+    job = JobIdentity(
+        scheduler="slurm", cluster="c", job_id="99", array_job_id="7", array_task_id=array_task, restart_count=0
+    )
+    return Started(allocation="a00001", job=job, host="n1", boot_id="b", pid=1, process_start=1, at=1.0)
+
+
+def test_an_allocation_of_an_array_is_looked_up_by_its_place() -> None:
+    records = {"7_0": record("7_0", "FAILED", "squeue"), "7_1": record("7_1", "RUNNING", "squeue")}
+    job = slurm_job(submission(), ALLOCATION, None, records, [])
+    assert (job.job, job.stage, job.source) == ("7_1", JobStage.RUNNING, "squeue")
+
+
+def test_the_job_that_began_counts_before_the_one_that_was_recorded() -> None:
+    records = {"7_1": record("7_1", "FAILED", "squeue"), "7_5": record("7_5", "RUNNING", "squeue")}
+    assert slurm_job(submission(), ALLOCATION, started("5"), records, []).job == "7_5"
+
+
+@pytest.mark.parametrize("state", ["RUNNING", "REQUEUED", "PENDING", "SOMETHING_NEW"])
+def test_accounting_that_lags_is_no_life_sign_and_no_end(state: str) -> None:
+    job = slurm_job(submission(), ALLOCATION, None, {"7_1": record("7_1", state, "sacct")}, [])
+    assert job.stage is JobStage.ABSENT
+    assert state in job.reason
+
+
+def test_accountings_final_state_counts_when_the_queue_has_forgotten_the_job() -> None:
+    job = slurm_job(submission(), ALLOCATION, None, {"7_1": record("7_1", "NODE_FAIL", "sacct")}, [])
+    assert (job.stage, job.state, job.source) == (JobStage.ENDED, "NODE_FAIL", "sacct")
+
+
+def test_a_word_that_is_not_known_in_the_queue_is_unknown() -> None:
+    job = slurm_job(submission(), ALLOCATION, None, {"7_1": record("7_1", "SOMETHING_NEW", "squeue")}, [])
+    assert (job.stage, job.reason) == (JobStage.UNKNOWN, "state SOMETHING_NEW")
+
+
+def test_a_silent_queue_is_unknown_and_an_answering_one_without_the_job_is_absence() -> None:
+    assert slurm_job(submission(), ALLOCATION, None, None, ["timed out"]).stage is JobStage.UNKNOWN
+    absent = slurm_job(submission(), ALLOCATION, None, {}, ["sacct: no accounting here"])
+    assert absent.stage is JobStage.ABSENT
+    assert "no accounting here" in absent.reason
+
+
+def test_a_local_job_is_told_by_process_boot_and_start_time() -> None:
+    machine = read_machine()
+    start = read_start(1)
+    assert start is not None
+    alive = submission("local", "1", start, machine)
+    assert local_job(alive, machine).stage is JobStage.RUNNING
+    assert local_job(submission("local", "1", start + 1, machine), machine).stage is JobStage.ENDED
+    assert local_job(alive, replace(machine, boot_id="other")).stage is JobStage.ENDED
+    assert local_job(alive, replace(machine, host="other")).stage is JobStage.UNKNOWN
+
+
+def test_a_receipt_of_another_attempt_or_of_no_known_form_is_a_problem(tmp_path: Path) -> None:
+    home = build_home(tmp_path / "home", repeats=1)
+    slot = "baseline/pilot/sync-b4"
+    receipt = home.paths.attempt(slot, 1).receipt
+    allocation = Receipt.read(receipt).allocation
+    attempt = Attempt(slot=slot, attempt=1, updates=0, allocation=allocation, ended=None)
+    assert read_attempt(home.paths, attempt).receipt is not None
+    moved = read_attempt(home.paths, replace(attempt, allocation="a99999"))
+    assert moved.receipt is None
+    assert "that of" in moved.problem
+    receipt.write_bytes(receipt.read_bytes()[:-20])
+    torn = read_attempt(home.paths, attempt)
+    assert torn.receipt is None
+    assert torn.problem
