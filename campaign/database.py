@@ -15,6 +15,7 @@ from typing import Any
 from sqlalchemy import (
     REAL,
     TEXT,
+    URL,
     CheckConstraint,
     Column,
     Engine,
@@ -190,7 +191,7 @@ def _begin(connection: Any) -> None:
 
 
 def _engine(path: Path) -> Engine:
-    engine = create_engine(f"sqlite:///{path}")
+    engine = create_engine(URL.create("sqlite", database=str(path)))
     event.listen(engine, "connect", _prepare_connection)
     event.listen(engine, "begin", _begin)
     return engine

@@ -132,7 +132,8 @@ def gate_rows(printed: bytes) -> list[list[str]]:
             value, margin = str(gate.value), str(gate.margin)
         else:
             value, margin = gate.shown(gate.value), signed(gate.margin)
-        return [gate.id, value, gate.rule or "-", margin, gate.outcome, gate.finding]
+        rule = "-" if gate.threshold is None else f"{gate.comparison} {gate.threshold}"  # ASCII, whatever the terminal
+        return [gate.id, value, rule, margin, gate.outcome, gate.finding]
 
     verdict: Mapping[str, Any] = json.loads(printed, parse_float=Decimal)
     return [cells(gate) for gate in failed_first(parse_gates(verdict))]

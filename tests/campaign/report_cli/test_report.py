@@ -70,6 +70,8 @@ def test_a_candidate_that_is_faster_everywhere_passes(home: Home, capsys: pytest
     page = home.paths.evaluation(CANDIDATE).page
     assert out.splitlines()[0].split() == ["gate", "value", "threshold", "margin", "outcome", "finding"]
     assert "throughput/sync/repeat-1" in out
+    assert ">= 1.05" in out
+    assert out.isascii()
     assert "The baseline may be retired" in out
     assert out.splitlines()[-1] == str(page)
     assert b"</html>" in page.read_bytes()
@@ -329,3 +331,11 @@ def test_a_baseline_that_was_collected_before_the_candidate_came_is_shown_to_be_
     found = documents.Provenance.read(home.paths.evaluation(CANDIDATE).provenance)
     assert found.ledger.baseline_sealed_seq is not None
     assert found.ledger.baseline_sealed_seq < found.candidate.frozen_seq
+
+
+@pytest.mark.parametrize("name", ["a home", "what?x=1#y", "50%41 'quoted' \"twice\"", "caf\u00e9", "two\nlines"])
+def test_a_home_of_any_name_is_reported(tmp_path: Path, name: str) -> None:
+    home = build_home(tmp_path / name, SMALL[:1], repeats=1, solo=False, controls=False)
+    assert campaign(home, "report") == 0
+    assert campaign(home, "collect", "--rebuild") == 0
+    assert sorted(path.name for path in tmp_path.iterdir()) == [name]
