@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from acceptance.formats import Ending
 from campaign import documents, files
 from campaign.collect import Collection, collect, require_intact
-from campaign.errors import EvidenceError, ExitCode
+from campaign.errors import EvidenceError, ExitCode, StateError
 from campaign.ledger import Ledger
 from campaign.sealed import TamperedError
 from tests.support.home import SMALL, Home, build_home, freeze, freeze_candidate
@@ -113,6 +113,42 @@ def test_the_ledger_names_each_receipt_once(home: Home) -> None:
     assert first["receipts"] == collection.receipts
     assert list(second["receipts"]) == [f"{home.real_slot(PAIR)}/2"]
     assert first["rows_sha256"] != second["rows_sha256"]
+
+
+def test_a_collection_killed_before_its_act_is_completed_by_the_next(
+    home: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def killed(*_arguments: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Ledger, "append", killed)
+        with pytest.raises(KeyboardInterrupt):
+            run(home)
+    before = dump(home)
+    collection = run(home)
+    assert dump(home) == before
+    entries = [documents.Entry.parse(line, where="ledger") for line in home.paths.ledger.read_bytes().splitlines()]
+    assert [entry.data["receipts"] for entry in entries if entry.act == "collected"] == [collection.receipts]
+
+
+def test_what_a_killed_rebuild_left_is_no_part_of_the_next(home: Home) -> None:
+    run(home)
+    before = dump(home)
+    home.paths.rebuilt_database.write_bytes(b"half a cache")
+    assert run(home, rebuild=True).findings == ()
+    assert dump(home) == before
+
+
+def test_an_unreadable_cache_can_be_rebuilt(home: Home) -> None:
+    run(home)
+    before = dump(home)
+    home.paths.database.write_bytes(b"not a database at all" * 300)
+    with pytest.raises(StateError) as caught:
+        run(home)
+    assert caught.value.hint == "campaign collect --rebuild"
+    run(home, rebuild=True)
+    assert dump(home) == before
 
 
 def test_a_half_written_attempt_stays_out_until_its_receipt_is_there(home: Home) -> None:
