@@ -1,0 +1,19 @@
+"""The two programs of the harness and their exit codes."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+
+USAGE = 2
+
+
+def main(arguments: list[str]) -> int:
+    """Run ``allocation FILE...`` or ``worker COMMAND_FD ANSWER_FD``; return the exit code."""
+    # Imported by need: a worker shall load as little as possible beside the user's code.
+    if len(arguments) >= 2 and arguments[0] == "allocation":
+        return int(importlib.import_module(".allocation", __package__).main(arguments[1:]))
+    if len(arguments) == 3 and arguments[0] == "worker":
+        return int(importlib.import_module(".worker", __package__).main(int(arguments[1]), int(arguments[2])))
+    print("usage: launch.py allocation FILE... | worker COMMAND_FD ANSWER_FD", file=sys.stderr)  # noqa: T201 - usage
+    return USAGE

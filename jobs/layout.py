@@ -1,0 +1,81 @@
+"""The names of the harness's files in a campaign home, as docs/formats.md lists them; no other module builds a path."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+PAIRS = "pairs.csv"
+WINDOWS = "windows.csv"
+BASELINE = "baseline.csv"
+_PART = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+
+
+@dataclass(frozen=True, slots=True)
+class AllocationFolder:
+    """One allocation's own folder."""
+
+    root: Path
+
+    @property
+    def started(self) -> Path:
+        """Created once, by the job that runs the allocation."""
+        return self.root / "started.json"
+
+    @property
+    def ended(self) -> Path:
+        """Written when the harness leaves the allocation in order."""
+        return self.root / "ended.json"
+
+    @property
+    def log(self) -> Path:
+        """What the harness did, line by line."""
+        return self.root / "harness.log"
+
+
+@dataclass(frozen=True, slots=True)
+class AttemptFolder:
+    """One attempt's own folder."""
+
+    root: Path
+
+    @property
+    def start(self) -> Path:
+        """Written before anything of a side runs."""
+        return self.root / "start.json"
+
+    @property
+    def receipt(self) -> Path:
+        """Written last; seals the others."""
+        return self.root / "receipt.json"
+
+    @property
+    def reserve(self) -> Path:
+        """Space kept free for the receipt; removed before it is written."""
+        return self.root / ".reserve.tmp"
+
+    def log(self, side: str) -> Path:
+        """What a side printed."""
+        return self.root / f"{side}.log"
+
+    def table(self, file: str) -> Path:
+        """An evidence table."""
+        return self.root / file
+
+
+def protocol_path(home: Path) -> Path:
+    """Return the frozen protocol of a home."""
+    return home / "protocol.json"
+
+
+def attempt_folder(home: Path, slot: str, attempt: int) -> AttemptFolder:
+    """Return an attempt's folder.
+
+    Raises:
+        ValueError: The slot's name would lead elsewhere.
+    """
+    parts = slot.split("/")
+    if not all(_PART.fullmatch(part) for part in parts):
+        raise ValueError(f"not the name of a slot: {slot!r}")
+    return AttemptFolder(home.joinpath("attempts", *parts, str(attempt)))

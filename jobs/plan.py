@@ -1,0 +1,325 @@
+"""What one allocation is asked to do: allocation.json and the frozen protocol, read strictly."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from .storage import sha256_bytes
+from .strict import Fields, parse_json
+
+SIDES = ("baseline", "baseline_again", "candidate")
+KINDS: Mapping[str, frozenset[tuple[str, ...]]] = {
+    "pilot": frozenset({("baseline",), ("candidate",)}),
+    "solo": frozenset({("baseline",)}),
+    "pair": frozenset({("baseline", "candidate"), ("candidate", "baseline")}),
+    "control_pair": frozenset({("baseline", "baseline_again"), ("baseline_again", "baseline")}),
+}
+"""The kinds of attempts that this release runs, and the orders of sides that each may have."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rules:
+    """The throughput rules that a measurement follows."""
+
+    warmup_updates: int
+    windows: int
+    window_s: float
+    pilot_s: float
+    seed: int
+    clock_relative: float
+    clock_absolute_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """How long a side may take for one answer, and how much it may print."""
+
+    import_s: float
+    startup_s: float
+    stall_s: float
+    log_bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Workload:
+    """One training configuration."""
+
+    name: str
+    category: str
+    production: bool
+    config: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Protocol:
+    """What the harness needs of the frozen rules."""
+
+    rules: Rules
+    limits: Limits
+    device: str
+    threads: int
+    workloads: Mapping[str, Workload]
+    headers: Mapping[str, tuple[str, ...]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Runnable:
+    """What is needed to run one side."""
+
+    id: str
+    tree: Path
+    files: Path
+    snapshot_sha256: str
+    python: str
+    adapter: str
+    python_path: tuple[str, ...]
+    environment: Mapping[str, str]
+    pass_environment: tuple[str, ...]
+    launch: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DataIdentity:
+    """A data set by path and content."""
+
+    path: Path
+    sha256: str
+    num_bytes: int
+    num_files: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlannedAttempt:
+    """One attempt to make."""
+
+    slot: str
+    attempt: int
+    kind: str
+    workload: str
+    repeat: int
+    pair: int
+    order: tuple[str, ...]
+    updates: int
+    """Updates per window; 0 for a pilot."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Allocation:
+    """allocation.json."""
+
+    id: str
+    home: Path
+    manifest_sha256: str
+    protocol_sha256: str
+    harness_sha256: str
+    sides: Mapping[str, Runnable]
+    data: Mapping[str, DataIdentity]
+    attempts: tuple[PlannedAttempt, ...]
+
+    def side(self, name: str) -> Runnable:
+        """Return what runs as a side: the second baseline of a control is the baseline again."""
+        return self.sides["candidate" if name == "candidate" else "baseline"]
+
+
+# --- protocol.json ----------------------------------------------------------------------------------------------------
+
+
+def _rules(fields: Fields) -> Rules:
+    rules = Rules(
+        warmup_updates=fields.count("warmup_updates"),
+        windows=fields.count("windows", minimum=1),
+        window_s=fields.decimal("window_s"),
+        pilot_s=fields.decimal("pilot_s"),
+        seed=fields.count("seed"),
+        clock_relative=fields.decimal("clock_relative"),
+        clock_absolute_s=fields.decimal("clock_absolute_s"),
+    )
+    fields.skip(("repeats", "pairs_per_repeat", "window_margin", "category_threshold", "production_threshold"))
+    fields.skip(("solo", "controls"))
+    fields.done()
+    return rules
+
+
+def _limits(fields: Fields) -> Limits:
+    limits = Limits(
+        import_s=fields.count("import_s", minimum=1),
+        startup_s=fields.count("startup_s", minimum=1),
+        stall_s=fields.count("stall_s", minimum=1),
+        log_bytes=fields.count("log_bytes", minimum=1),
+    )
+    fields.done()
+    return limits
+
+
+def _workload(value: Any) -> Workload:
+    fields = Fields(value, "protocol.workloads")
+    workload = Workload(
+        name=fields.text("name"),
+        category=fields.text("category"),
+        production=fields.flag("production"),
+        config=fields.table("config"),
+    )
+    fields.skip(("config_sha256",))
+    fields.done()
+    return workload
+
+
+def _header(value: Any) -> tuple[str, ...]:
+    if type(value) is not list or any(type(name) is not str for name in value):
+        raise ValueError("protocol.headers: not a list of column names")
+    return tuple(value)
+
+
+def parse_protocol(data: bytes) -> Protocol:
+    """Parse protocol.json.
+
+    Raises:
+        ValueError: It is not a protocol that this release knows.
+    """
+    fields = Fields(parse_json(data), "protocol")
+    if fields.text("format") != "protocol/1":
+        raise ValueError("protocol: not of format protocol/1")
+    execution = fields.fields("execution")
+    workloads = [_workload(value) for value in fields.items("workloads")]
+    protocol = Protocol(
+        rules=_rules(fields.fields("throughput")),
+        limits=_limits(fields.fields("limits")),
+        device=execution.text("device"),
+        threads=execution.count("threads", minimum=1),
+        workloads={workload.name: workload for workload in workloads},
+        headers={file: _header(value) for file, value in fields.table("headers").items()},
+    )
+    execution.done()
+    fields.skip(("campaign", "families", "baseline_first", "retries", "categories", "slots"))
+    fields.done()
+    return protocol
+
+
+def read_protocol(path: Path, sha256: str) -> Protocol:
+    """Read the protocol that an allocation names.
+
+    Raises:
+        ValueError: The bytes are not those that were frozen, or no protocol.
+    """
+    data = path.read_bytes()
+    if sha256_bytes(data) != sha256:
+        raise ValueError(f"{path}: its SHA-256 is {sha256_bytes(data)}, the allocation names {sha256}")
+    return parse_protocol(data)
+
+
+# --- allocation.json --------------------------------------------------------------------------------------------------
+
+
+def _absolute(text: str, where: str) -> Path:
+    path = Path(text)
+    if not path.is_absolute():
+        raise ValueError(f"{where}: not an absolute path: {text!r}")
+    return path
+
+
+def _is_inside(text: str) -> bool:
+    path = PurePosixPath(text)
+    return not path.is_absolute() and ".." not in path.parts
+
+
+def _runnable(value: Any, name: str) -> Runnable:
+    where = f"allocation.sides.{name}"
+    fields = Fields(value, where)
+    runnable = Runnable(
+        id=fields.text("id"),
+        tree=_absolute(fields.text("tree"), where),
+        files=_absolute(fields.text("files"), where),
+        snapshot_sha256=fields.text("snapshot_sha256"),
+        python=fields.text("python"),
+        adapter=fields.text("adapter"),
+        python_path=fields.texts("python_path"),
+        environment=fields.text_table("environment"),
+        pass_environment=fields.texts("pass_environment"),
+        launch=fields.texts("launch"),
+    )
+    fields.done()
+    if not all(_is_inside(folder) for folder in runnable.python_path):
+        raise ValueError(f"{where}: python_path leads out of the snapshot: {runnable.python_path}")
+    module, _, function = runnable.adapter.partition(":")
+    if not module or not function:
+        raise ValueError(f"{where}: adapter is not module:function: {runnable.adapter!r}")
+    return runnable
+
+
+def _data(value: Any, name: str) -> DataIdentity:
+    where = f"allocation.data.{name}"
+    fields = Fields(value, where)
+    identity = DataIdentity(
+        path=_absolute(fields.text("path"), where),
+        sha256=fields.text("sha256"),
+        num_bytes=fields.count("bytes"),
+        num_files=fields.count("files"),
+    )
+    fields.done()
+    return identity
+
+
+def _attempt(value: Any) -> PlannedAttempt:
+    fields = Fields(value, "allocation.attempts")
+    attempt = PlannedAttempt(
+        slot=fields.text("slot"),
+        attempt=fields.count("attempt", minimum=1),
+        kind=fields.text("kind"),
+        workload=fields.text("workload"),
+        repeat=fields.count("repeat"),
+        pair=fields.count("pair"),
+        order=fields.texts("order"),
+        updates=fields.count("updates"),
+    )
+    fields.done()
+    if attempt.kind not in KINDS:
+        raise ValueError(f"{attempt.slot}: this release runs no attempt of kind {attempt.kind!r}")
+    if attempt.order not in KINDS[attempt.kind]:
+        raise ValueError(f"{attempt.slot}: a {attempt.kind} does not run {attempt.order}")
+    if (attempt.kind == "pilot") != (attempt.updates == 0):
+        raise ValueError(f"{attempt.slot}: {attempt.updates} updates per window for a {attempt.kind}")
+    return attempt
+
+
+def _check(allocation: Allocation, name: str) -> Allocation:
+    if allocation.id != name:
+        raise ValueError(f"allocation: the plan of {allocation.id}, in the folder of {name}")
+    for attempt in allocation.attempts:
+        for side in attempt.order:
+            if ("candidate" if side == "candidate" else "baseline") not in allocation.sides:
+                raise ValueError(f"{attempt.slot}: the allocation does not say how to run {side}")
+    keys = [(attempt.slot, attempt.attempt) for attempt in allocation.attempts]
+    if len(set(keys)) != len(keys):
+        raise ValueError("allocation: an attempt stands twice")
+    return allocation
+
+
+def parse_allocation(data: bytes, name: str) -> Allocation:
+    """Parse allocation.json.
+
+    Args:
+        data: Its bytes.
+        name: Name of the folder that it lies in, which must be the allocation's id.
+
+    Raises:
+        ValueError: It is not an allocation that this release can run.
+    """
+    fields = Fields(parse_json(data), "allocation")
+    if fields.text("format") != "allocation/1":
+        raise ValueError("allocation: not of format allocation/1")
+    allocation = Allocation(
+        id=fields.text("allocation"),
+        home=_absolute(fields.text("home"), "allocation.home"),
+        manifest_sha256=fields.text("manifest_sha256"),
+        protocol_sha256=fields.text("protocol_sha256"),
+        harness_sha256=fields.text("harness_sha256"),
+        sides={name: _runnable(value, name) for name, value in fields.table("sides").items()},
+        data={name: _data(value, name) for name, value in fields.table("data").items()},
+        attempts=tuple(_attempt(value) for value in fields.items("attempts")),
+    )
+    fields.skip(("key",))
+    fields.done()
+    return _check(allocation, name)

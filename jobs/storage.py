@@ -1,0 +1,63 @@
+"""Writing files so that they are whole or absent, and hashing them."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import secrets
+from pathlib import Path
+
+
+def sha256_bytes(data: bytes) -> str:
+    """Return the SHA-256 of bytes as 64 hex digits."""
+    return hashlib.sha256(data).hexdigest()
+
+
+def sha256_file(path: Path | bytes) -> str:
+    """Return the SHA-256 of a regular file's content as 64 hex digits; a link is not followed."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    with os.fdopen(descriptor, "rb", buffering=0) as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
+
+
+def _sync_folder(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _write_temporary(path: Path, data: bytes) -> Path:
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.{secrets.token_hex(4)}.tmp")
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+    try:
+        with os.fdopen(os.open(temporary, flags, 0o644), "wb") as stream:
+            stream.write(data)
+            stream.flush()
+            os.fsync(stream.fileno())
+    except OSError:
+        temporary.unlink(missing_ok=True)
+        raise
+    return temporary
+
+
+def write_new(path: Path, data: bytes) -> None:
+    """Create a file, whole and durable.
+
+    Raises:
+        FileExistsError: The name is taken; nothing was changed.
+    """
+    temporary = _write_temporary(path, data)
+    try:
+        os.link(temporary, path)
+    finally:
+        temporary.unlink()
+    _sync_folder(path.parent)
+
+
+def write_table(path: Path, data: bytes) -> None:
+    """Put a file in place by rename, its content durable; the receipt that follows makes the name durable too."""
+    if path.exists():
+        raise FileExistsError(f"{path} is there already")
+    _write_temporary(path, data).replace(path)

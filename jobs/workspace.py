@@ -1,0 +1,86 @@
+"""The private folder of one job: copies of the snapshots and of the harness, and the folders of each run of a side.
+
+It lies on the node's own disk, readable by its owner alone, and goes when the job ends.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+from .endings import EndedError, Ending
+from .environment import SideFolders
+from .plan import Runnable
+from .snapshot import PrivateCopy, TreeError, materialise, parse_listing, read_tree, remove_tree
+
+LAUNCHER = "launch.py"
+
+
+@dataclass(frozen=True, slots=True)
+class Workspace:
+    """The private folder, and what lies in it."""
+
+    root: Path
+    _copies: dict[str, PrivateCopy]
+    _counter: list[int]
+
+    @classmethod
+    def create(cls) -> Workspace:
+        """Create it where TMPDIR says."""
+        # Resolved: the origins of loaded modules are compared by their real paths.
+        root = Path(tempfile.mkdtemp(prefix="campaign-")).resolve()
+        return cls(root, {}, [0])
+
+    def remove(self) -> None:
+        """Remove it with everything in it."""
+        remove_tree(self.root)
+
+    def _next(self, prefix: str) -> Path:
+        self._counter[0] += 1
+        return self.root / f"{prefix}{self._counter[0]}"
+
+    def harness(self, source: Path, sha256: str) -> PrivateCopy:
+        """Return the private copy of the harness, which the workers run.
+
+        Raises:
+            TreeError: The harness is not the frozen one.
+        """
+        if sha256 not in self._copies:
+            self._copies[sha256] = materialise(source, read_tree(source), sha256, self._next("harness"))
+        return self._copies[sha256]
+
+    def snapshot(self, runnable: Runnable) -> PrivateCopy:
+        """Return the private copy of a side's snapshot, made once.
+
+        Raises:
+            EndedError: The frozen tree is not what was frozen.
+        """
+        sha256 = runnable.snapshot_sha256
+        if sha256 not in self._copies:
+            try:
+                entries = parse_listing(runnable.files.read_bytes())
+                self._copies[sha256] = materialise(runnable.tree, entries, sha256, self._next("tree"))
+            except (TreeError, ValueError, FileNotFoundError) as error:
+                raise EndedError(Ending.SNAPSHOT_CHANGED, f"the frozen snapshot of {runnable.id}: {error}") from error
+        return self._copies[sha256]
+
+    def find_changes(self) -> list[str]:
+        """Return what changed in the private copies; a copy that changed is not used again."""
+        found: list[str] = []
+        for sha256, copy in list(self._copies.items()):
+            changes = copy.changes()
+            if changes:
+                del self._copies[sha256]
+                found += [f"{copy.root.name}/{path}" for path in changes]
+        return found
+
+    def side_folders(self, runnable: Runnable) -> SideFolders:
+        """Create the folders of one run of a side; its bytecode stays for its next run in this job."""
+        folders = SideFolders(root=self._next("run"), bytecode=self.root / f"bytecode-{runnable.id}")
+        folders.create()
+        return folders
+
+    def leave(self, folders: SideFolders) -> None:
+        """Remove the folders of one run."""
+        remove_tree(folders.root)

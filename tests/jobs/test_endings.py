@@ -1,0 +1,248 @@
+"""Each way to misbehave, each in a real process, and the ending that it earns.
+
+All cases stand in one frozen tree, each an adapter of its own, and run in one job: what one of them does must not reach
+the next.
+"""
+
+from __future__ import annotations
+
+import _ctypes
+import re
+from pathlib import Path
+
+import pytest
+
+from acceptance.formats import Ending
+from campaign import documents
+from tests.support.harness import ADAPTER, LIMITS, SOLO, Bench, make_bench, misbehaving, write_tree
+
+COUNTS = "def updates(self, n):\n    super().updates(n)\n    return {}"
+SPAWN_DAEMON = """
+def sync(self):
+    import os
+    if os.fork() == 0:
+        os.setsid()
+        if os.fork() == 0:
+            time.sleep(300)
+        os._exit(0)
+"""
+FORGE = """
+def updates(self, n):
+    import os
+    answer = b'{"id":3,"ok":{"updates":%d,"microbatches":1,"skipped":0,"tokens":999999,"seconds":0.02}}\\n' % n
+    for fd in range(3, 40):
+        try:
+            os.write(fd, answer)
+        except OSError:
+            pass
+    return super().updates(n)
+"""
+GARBAGE = FORGE.replace("answer = b", "answer = b'\\xff\\x00 garbage\\n' or b")
+TOUCH = """
+def close(self):
+    import os
+    folder = os.path.dirname(__file__)
+    os.chmod(folder, 0o755)
+    open(os.path.join(folder, "planted.py"), "w").close()
+"""
+UNDONE = """
+def close(self):
+    import os
+    mine = os.path.join(os.path.dirname(__file__), "completed.py")
+    before = os.stat(mine)
+    os.chmod(mine, 0o644)
+    with open(mine, "r+b") as stream:
+        text = stream.read()
+        stream.seek(0)
+        stream.write(text)
+    os.chmod(mine, before.st_mode)
+    os.utime(mine, ns=(before.st_atime_ns, before.st_mtime_ns))
+"""
+
+CASES: dict[str, tuple[str, Ending, str]] = {
+    "completed": (ADAPTER, Ending.COMPLETED, "^$"),
+    "crash_import": ("raise RuntimeError('went wrong at import')\n", Ending.CRASH, "import: .*went wrong at import"),
+    "crash_build": (misbehaving("def __init__(self, *a):\n    1 / 0"), Ending.CRASH, "build: .*ZeroDivisionError"),
+    "crash_updates": (
+        misbehaving("def updates(self, n):\n    raise KeyError('lost')"),
+        Ending.CRASH,
+        "warm-up: .*lost",
+    ),
+    "crash_signal": (
+        misbehaving(
+            "def sync(self):\n    import os\n    print('my last words', flush=True)\n    os.kill(os.getpid(), 11)"
+        ),
+        Ending.CRASH,
+        "killed by SIGSEGV; last lines:\nmy last words",
+    ),
+    "crash_code": (misbehaving("def sync(self):\n    import os\n    os._exit(5)"), Ending.CRASH, "exit code 5"),
+    "crash_leaving": (
+        misbehaving("def close(self):\n    import atexit, os\n    atexit.register(os._exit, 9)"),
+        Ending.CRASH,
+        "leaving: exit code 9",
+    ),
+    "exit_silently": (misbehaving("def sync(self):\n    import os\n    os._exit(0)"), Ending.NO_RESULT, "code 0"),
+    "exit_politely": (misbehaving("def sync(self):\n    raise SystemExit"), Ending.NO_RESULT, "code 0"),
+    "garbage": (misbehaving(GARBAGE), Ending.RUBBISH, "garbage"),
+    "forged": (misbehaving(FORGE), Ending.RUBBISH, ""),
+    "not_a_tuple": (misbehaving(COUNTS.format("n")), Ending.RUBBISH, "returned 3, not"),
+    "three_counts": (misbehaving(COUNTS.format("n, n, 0")), Ending.RUBBISH, "not \\(updates"),
+    "true_tokens": (misbehaving(COUNTS.format("n, n, 0, True")), Ending.RUBBISH, "True as tokens"),
+    "float_tokens": (misbehaving(COUNTS.format("n, n, 0, 8.0")), Ending.RUBBISH, "8.0 as tokens"),
+    "negative_skips": (misbehaving(COUNTS.format("n, n, -1, 8")), Ending.RUBBISH, "-1 as skipped"),
+    "one_short": (misbehaving(COUNTS.format("n - 1, n, 0, 8")), Ending.COUNT_DISAGREEMENT, "2 updates .* 3 were asked"),
+    "no_tokens": (misbehaving(COUNTS.format("n, n, 0, 0")), Ending.COUNT_DISAGREEMENT, "without a token"),
+    "no_microbatch": (misbehaving(COUNTS.format("n, 0, 0, 8")), Ending.COUNT_DISAGREEMENT, "without a microbatch"),
+    "skips_all": (misbehaving(COUNTS.format("n, n, n + 1, 8")), Ending.COUNT_DISAGREEMENT, "4 of 3 updates skipped"),
+    "own_clock": (
+        misbehaving(
+            "def sync(self):\n    time.sleep(0.12)",
+            head="import sys\nsys.modules['campaign_harness.worker']._clock = lambda: 1.0",
+        ),
+        Ending.CLOCK_DISAGREEMENT,
+        "says 0.000000 s, the parent's clock",
+    ),
+    "nan_loss": (misbehaving("def loss(self):\n    return float('nan')"), Ending.NON_FINITE, "nan"),
+    "infinite_loss": (misbehaving("def loss(self):\n    return float('-inf')"), Ending.NON_FINITE, "-inf"),
+    "integer_loss": (misbehaving("def loss(self):\n    return 1"), Ending.RUBBISH, "not a float"),
+    "engaged_list": (misbehaving("def engaged(self):\n    return ['fast']"), Ending.RUBBISH, "not a dict"),
+    "engaged_float": (misbehaving("def engaged(self):\n    return {'x': 1.5}"), Ending.RUBBISH, "not str: int or str"),
+    "flood": (misbehaving("def sync(self):\n    print('x' * 10_000_000)"), Ending.OUTPUT_FLOOD, "more than 4096 bytes"),
+    "flood_leaving": (
+        misbehaving("def close(self):\n    import atexit\n    atexit.register(print, 'y' * 100_000)"),
+        Ending.OUTPUT_FLOOD,
+        "more than 4096",
+    ),
+    "no_function": (ADAPTER.replace("def build(", "def construct("), Ending.ADAPTER_INCOMPLETE, "no function build"),
+    "no_sync": (ADAPTER.replace("def sync(", "def wait("), Ending.ADAPTER_INCOMPLETE, "does not offer sync"),
+    "no_updates": (ADAPTER.replace("def updates(", "def steps("), Ending.ADAPTER_INCOMPLETE, "does not offer updates"),
+    "disk_full": (
+        misbehaving("def sync(self):\n    import errno\n    raise OSError(errno.ENOSPC, 'No space left on device')"),
+        Ending.NO_SPACE,
+        "No space left",
+    ),
+    "daemon": (misbehaving(SPAWN_DAEMON), Ending.COMPLETED, "^$"),
+    "touches_tree": (misbehaving(TOUCH), Ending.SNAPSHOT_CHANGED, "planted.py"),
+    "undoes_touch": (misbehaving(UNDONE), Ending.SNAPSHOT_CHANGED, "completed.py"),
+    "foreign_module": (
+        misbehaving("", head="import sys\nsys.path.insert(0, 'LIVE')\nimport live_module"),
+        Ending.FOREIGN_IMPORT,
+        "live_module: .*live/live_module.py",
+    ),
+    "foreign_later": (
+        misbehaving("def sync(self):\n    import sys\n    sys.path.insert(0, 'LIVE')\n    import live_module"),
+        Ending.FOREIGN_IMPORT,
+        "live_module",
+    ),
+    "foreign_package_path": (
+        misbehaving("", head="import json\njson.__path__.append('LIVE')\nimport json.live_module"),
+        Ending.FOREIGN_IMPORT,
+        "json.live_module",
+    ),
+    "foreign_library": (
+        misbehaving("def sync(self):\n    import ctypes\n    ctypes.CDLL('LIVE/libforeign.so')"),
+        Ending.FOREIGN_IMPORT,
+        "shared library: .*live/libforeign.so",
+    ),
+    "once_more": (ADAPTER, Ending.COMPLETED, "^$"),
+}
+
+
+def attempt_of(case: str) -> documents.PlannedAttempt:
+    return SOLO.model_copy(update={"slot": f"baseline/solo/{case.replace('_', '-')}/r1"})
+
+
+@pytest.fixture(scope="module")
+def job(tmp_path_factory: pytest.TempPathFactory) -> Bench:
+    root = tmp_path_factory.mktemp("endings").resolve()
+    live = root / "live"
+    write_tree(live, {"live_module.py": "x = 1\n"})
+    (live / "libforeign.so").write_bytes(Path(_ctypes.__file__).read_bytes())
+    sources = {f"{name}.py": text.replace("LIVE", str(live)) for name, (text, _, _) in CASES.items()}
+    bench = make_bench(root, sources, limits=LIMITS)
+    plans = []
+    for name in CASES:
+        runnable = bench.runnables["baseline"]
+        bench.runnables["baseline"] = runnable.model_copy(update={"adapter": f"{name}:build"})
+        plans.append(bench.plan(attempt_of(name), allocation=name))
+    done = bench.run(*plans)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+    return bench
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_a_side_that_misbehaves_ends_its_attempt_with_that_reason(job: Bench, case: str) -> None:
+    _, ending, pattern = CASES[case]
+    receipt = job.receipt(attempt_of(case))
+    assert (receipt.ending, job.ended(case).reason) == (ending, "done"), receipt.reason
+    assert re.search(pattern, receipt.reason, flags=re.DOTALL), receipt.reason
+    names = {file.name for file in receipt.files}
+    assert ("baseline.csv" in names) == (ending is Ending.COMPLETED)
+
+
+def test_a_flood_is_cut_at_the_limit_and_said_so(job: Bench) -> None:
+    (side,) = job.receipt(attempt_of("flood")).sides
+    assert side.output_truncated
+    assert side.output_bytes > LIMITS.log_bytes
+    assert len(job.side_log(attempt_of("flood"), "baseline")) == LIMITS.log_bytes
+
+
+def test_foreign_origins_and_missing_methods_stand_in_the_receipt(job: Bench) -> None:
+    (foreign,) = job.receipt(attempt_of("foreign_module")).sides
+    assert [origin.split(":")[0] for origin in foreign.foreign] == ["live_module"]
+    (incomplete,) = job.receipt(attempt_of("no_sync")).sides
+    assert incomplete.missing == ("sync",)
+
+
+def test_a_daemon_that_made_a_session_of_its_own_is_killed(job: Bench) -> None:
+    log = job.paths.allocation("daemon").log.read_text()
+    assert int(re.findall(r"processes it left behind: (\d+)", log)[0]) >= 1
+
+
+def test_the_exit_of_the_process_stands_in_the_receipt(job: Bench) -> None:
+    (killed,) = job.receipt(attempt_of("crash_signal")).sides
+    assert (killed.exit_code, killed.signal) == (None, 11)
+    (left,) = job.receipt(attempt_of("crash_code")).sides
+    assert (left.exit_code, left.signal) == (5, None)
+
+
+def test_a_side_that_does_not_answer_hangs(tmp_path: Path) -> None:
+    adapter = misbehaving("def updates(self, n):\n    print('stuck', flush=True)\n    time.sleep(300)")
+    bench = make_bench(tmp_path, adapter, limits=LIMITS.model_copy(update={"startup_s": 2}))
+    bench.run(bench.plan(SOLO))
+    receipt = bench.receipt(SOLO)
+    assert receipt.ending is Ending.HANG
+    assert receipt.reason == "warm-up: no answer within the limit; last lines:\nstuck"
+
+
+def test_a_side_that_does_not_leave_hangs(tmp_path: Path) -> None:
+    body = "def close(self):\n    import threading\n    threading.Thread(target=time.sleep, args=(300,)).start()"
+    bench = make_bench(tmp_path, misbehaving(body), limits=LIMITS.model_copy(update={"stall_s": 2}))
+    bench.run(bench.plan(SOLO))
+    assert bench.receipt(SOLO).ending is Ending.HANG
+
+
+def test_an_interpreter_that_is_not_there_is_a_crash_that_says_so(tmp_path: Path) -> None:
+    bench = make_bench(tmp_path, python="/nowhere/python")
+    bench.run(bench.plan(SOLO))
+    receipt = bench.receipt(SOLO)
+    assert receipt.ending is Ending.CRASH
+    assert "could not be started" in receipt.reason
+    assert "/nowhere/python" in receipt.reason
+
+
+def test_a_window_under_its_minimum_ends_the_pair_at_once(tmp_path: Path) -> None:
+    bench = make_bench(tmp_path)
+    planned = SOLO.model_copy(update={"updates": 1})
+    bench.run(bench.plan(planned))
+    receipt = bench.receipt(planned)
+    assert receipt.ending is Ending.WINDOW_SHORT
+    assert receipt.reason.startswith("window 1 lasted 0.00")
+
+
+def test_what_the_harness_decides_cannot_be_set_by_one_side(tmp_path: Path) -> None:
+    bench = make_bench(tmp_path, environment={"OMP_NUM_THREADS": "8"})
+    bench.run(bench.plan(SOLO))
+    receipt = bench.receipt(SOLO)
+    assert receipt.ending is Ending.HARNESS_ERROR
+    assert "OMP_NUM_THREADS" in receipt.reason

@@ -1,0 +1,275 @@
+"""A small campaign home for running the real harness, planned without the driver.
+
+The trainers are a few lines of plain Python. Documents are built from the driver's models, so that the harness and the
+driver cannot drift apart unnoticed.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import jobs
+from acceptance.formats import TABLES, Row, parse_table
+from campaign import documents, files
+from campaign.paths import AttemptPaths, HomePaths
+from campaign.snapshot.digest import digest_folder, read_entries, tree_digest
+from campaign.snapshot.listing import dump_listing
+
+CANDIDATE = "c0123456789ab"
+WORKLOAD = "tiny"
+RULES = documents.ThroughputRules(warmup_updates=3, windows=2, window_s="0.01", pilot_s="0.01", seed=7)
+LIMITS = documents.Limits(import_s=20, startup_s=20, stall_s=20, log_bytes=4096)
+
+ADAPTER = '''"""A trainer that counts: an update lasts 2 ms."""
+import time
+
+
+class Runner:
+    def __init__(self, config, seed, device):
+        self.config, self.seed, self.device = config, seed, device
+        self.count = 0
+
+    def updates(self, n):
+        time.sleep(0.002 * n)
+        self.count += n
+        return n, 2 * n, 0, n * self.config["tokens"]
+
+    def sync(self):
+        pass
+
+    def loss(self):
+        return 1.0 / (1.0 + self.count)
+
+    def engaged(self):
+        return {"path": "counting", "count": self.count}
+
+    def close(self):
+        pass
+
+
+def build(config, *, seed, device):
+    return Runner(config, seed, device)
+'''
+"""A trainer that does everything right."""
+
+
+def misbehaving(body: str, *, head: str = "") -> str:
+    """Return an adapter whose runner overrides something.
+
+    Args:
+        body: Methods of the class, not indented.
+        head: Code of the module, run at import.
+    """
+    indented = "".join(f"    {line}\n" if line else "\n" for line in body.splitlines())
+    start, end = ADAPTER.split("\n\ndef build")
+    return f"{start}\n\n{head}\n\nclass Bad(Runner):\n{indented}    pass\n\n\ndef build{end}".replace(
+        "return Runner(config", "return Bad(config"
+    )
+
+
+@dataclass(slots=True, kw_only=True)
+class Bench:
+    """A home with its allocations, and the means to run them."""
+
+    paths: HomePaths
+    protocol: documents.Protocol
+    runnables: dict[str, documents.Runnable]
+    temporary: Path
+    data: dict[str, documents.DataIdentity] = field(default_factory=dict)
+    environment: dict[str, str] = field(default_factory=dict)
+    """What the job's environment holds beside the usual."""
+
+    def plan(self, *attempts: documents.PlannedAttempt, allocation: str = "a00001") -> Path:
+        """Write allocation.json; return its path."""
+        names = {"candidate" if side == "candidate" else "baseline" for one in attempts for side in one.order}
+        plan = documents.AllocationPlan.model_validate(
+            {
+                "allocation": allocation,
+                "key": "key",
+                "home": str(self.paths.root),
+                "manifest_sha256": "a" * 64,
+                "protocol_sha256": files.sha256_file(self.paths.protocol),
+                "harness_sha256": digest_folder(self.paths.harness),
+                "sides": {name: self.runnables[name] for name in sorted(names)},
+                "data": self.data,
+                "attempts": attempts,
+            }
+        )
+        path = self.paths.allocation(allocation).plan
+        path.parent.mkdir(parents=True)
+        path.write_bytes(plan.to_bytes())
+        return path
+
+    def argv(self, *plans: Path) -> list[str]:
+        """Return what a job executes."""
+        prefix = f"pycache_prefix={self.temporary / 'pycache'}"
+        launcher = str(self.paths.launcher)
+        return [sys.executable, "-P", "-s", "-X", prefix, launcher, "allocation", *map(str, plans)]
+
+    def job_environment(self) -> dict[str, str]:
+        """Return the environment of a job."""
+        path = os.environ.get("PATH", "")
+        return {"PATH": path, "TMPDIR": str(self.temporary), "USER": "somebody", **self.environment}
+
+    def start(self, *plans: Path) -> subprocess.Popen[str]:
+        """Start a job."""
+        return subprocess.Popen(
+            self.argv(*plans), env=self.job_environment(), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+        )
+
+    def run(self, *plans: Path) -> subprocess.CompletedProcess[str]:
+        """Run a job to its end."""
+        return subprocess.run(
+            self.argv(*plans), env=self.job_environment(), capture_output=True, text=True, check=False, timeout=120
+        )
+
+    def attempt(self, planned: documents.PlannedAttempt) -> AttemptPaths:
+        """Return the folder of an attempt."""
+        return self.paths.attempt(planned.slot, planned.attempt)
+
+    def receipt(self, planned: documents.PlannedAttempt) -> documents.Receipt:
+        """Read an attempt's receipt, after checking that it seals every file."""
+        folder = self.attempt(planned)
+        receipt = documents.Receipt.read(folder.receipt)
+        documents.Start.read(folder.start)
+        assert receipt.start_sha256 == files.sha256_file(folder.start)
+        sealed = {one.name: (one.bytes, one.sha256) for one in receipt.files}
+        found = {
+            path.name: (path.stat().st_size, files.sha256_file(path))
+            for path in folder.root.iterdir()
+            if path != folder.receipt
+        }
+        assert sealed == found
+        return receipt
+
+    def rows(self, planned: documents.PlannedAttempt, file: str) -> tuple[Row, ...]:
+        """Parse a table of an attempt with the one definition of its syntax."""
+        rows, faults = parse_table(TABLES[file], self.attempt(planned).table(file).read_bytes(), file)
+        assert not faults
+        return rows
+
+    def ended(self, allocation: str = "a00001") -> documents.Ended:
+        """Read ended.json."""
+        return documents.Ended.read(self.paths.allocation(allocation).ended)
+
+    def side_log(self, planned: documents.PlannedAttempt, side: str) -> str:
+        """Return what a side printed."""
+        return self.attempt(planned).table(f"{side}.log").read_text()
+
+
+def write_tree(root: Path, sources: Mapping[str, str]) -> None:
+    """Write files below a folder."""
+    for name, text in sources.items():
+        path = root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+
+
+def freeze_side(bench_root: Path, identity: str, sources: Mapping[str, str], **changes: Any) -> documents.Runnable:
+    """Freeze a tree under a home and say how to run it."""
+    paths = HomePaths(bench_root)
+    snapshot = paths.baseline if identity == "baseline" else paths.candidate(identity)
+    snapshot.tree.mkdir(parents=True)
+    write_tree(snapshot.tree, sources)
+    entries = list(read_entries(snapshot.tree))
+    snapshot.listing.write_bytes(dump_listing(entries))
+    values: dict[str, Any] = {
+        "id": identity,
+        "tree": str(snapshot.tree),
+        "files": str(snapshot.listing),
+        "snapshot_sha256": tree_digest(entries),
+        "python": sys.executable,
+        "adapter": "adapter:build",
+        "python_path": (".",),
+        "environment": {},
+        "pass_environment": (),
+        "launch": (),
+    }
+    return documents.Runnable.model_validate({**values, **changes})
+
+
+def make_protocol(
+    rules: documents.ThroughputRules, limits: documents.Limits, config: Mapping[str, Any]
+) -> documents.Protocol:
+    """Return a protocol of one workload."""
+    digest = files.sha256_bytes(json.dumps(config, sort_keys=True, separators=(",", ":")).encode())
+    workload = documents.Workload(
+        name=WORKLOAD, category="sync", production=True, config=dict(config), config_sha256=digest
+    )
+    return documents.Protocol(
+        campaign="bench",
+        families=("throughput",),
+        baseline_first=False,
+        throughput=rules,
+        limits=limits,
+        retries=documents.Retries(),
+        execution=documents.Execution(),
+        categories=(documents.Category(name="sync", workloads=(WORKLOAD,)),),
+        workloads=(workload,),
+        slots=(),
+        headers={name: table.header for name, table in TABLES.items()},
+    )
+
+
+def make_bench(
+    root: Path,
+    baseline: str | Mapping[str, str] = ADAPTER,
+    candidate: str | Mapping[str, str] = ADAPTER,
+    *,
+    rules: documents.ThroughputRules = RULES,
+    limits: documents.Limits = LIMITS,
+    config: Mapping[str, Any] | None = None,
+    **changes: Any,
+) -> Bench:
+    """Create a home with two frozen sides.
+
+    Args:
+        root: A folder to use.
+        baseline: The adapter module's text, or all files of the tree.
+        candidate: The same.
+        rules: The rules.
+        limits: The limits.
+        config: The workload's configuration.
+        changes: Fields of both sides that differ from the usual.
+    """
+    paths = HomePaths(root / "home")
+    shutil.copytree(Path(jobs.__file__).parent, paths.harness, ignore=shutil.ignore_patterns("__pycache__", "*.pyc"))
+    protocol = make_protocol(rules, limits, {"tokens": 5} if config is None else config)
+    paths.protocol.write_bytes(protocol.to_bytes())
+    runnables = {}
+    for name, identity, given in (("baseline", "baseline", baseline), ("candidate", CANDIDATE, candidate)):
+        sources = {"adapter.py": given} if isinstance(given, str) else given
+        runnables[name] = freeze_side(paths.root, identity, sources, **changes)
+    temporary = root / "tmp"
+    temporary.mkdir()
+    return Bench(paths=paths, protocol=protocol, runnables=runnables, temporary=temporary)
+
+
+def make_attempt(
+    kind: documents.SlotKind, order: Sequence[documents.SideName], *, number: int = 1, updates: int = 10
+) -> documents.PlannedAttempt:
+    """Return a planned attempt of the one workload."""
+    names = {"pilot": "pilot/tiny", "solo": "solo/tiny/r1", "pair": "pair/tiny/r1", "control_pair": "control/tiny/r1"}
+    owner = CANDIDATE if "candidate" in order else "baseline"
+    return documents.PlannedAttempt(
+        slot=f"{owner}/{names[kind]}",
+        attempt=number,
+        kind=kind,
+        workload=WORKLOAD,
+        repeat=0 if kind == "pilot" else 1,
+        pair=1 if "pair" in kind else 0,
+        order=tuple(order),
+        updates=0 if kind == "pilot" else updates,
+    )
+
+
+PAIR = make_attempt("pair", ("baseline", "candidate"))
+SOLO = make_attempt("solo", ("baseline",))
