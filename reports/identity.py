@@ -20,7 +20,11 @@ def _commit(side: Mapping[str, Any]) -> Cell:
     git = side["git"]
     if not git:
         return text("no repository")
-    return code(git.get("commit") or git.get("head") or _compact(git))
+    changes = [
+        f"{count(git[kind])} {kind}" for kind in ("modified", "untracked", "deleted", "included") if git.get(kind)
+    ]
+    note = f"{listed(changes)} besides: the snapshot holds what was on disk" if changes else ""
+    return Cell(text=git.get("commit") or "no commit yet", code=True, note=note)
 
 
 def _card(name: str, title: str, side: Mapping[str, Any]) -> Card:

@@ -37,7 +37,11 @@ def _side(snapshot_sha256: str, *, name: str, frozen_seq: int) -> dict[str, Any]
         "pass_environment": [],
         "launch": [],
         "lockfile": {"path": "requirements.lock", "sha256": hashlib.sha256(b"lock").hexdigest()},
-        "git": {"commit": hashlib.sha1(name.encode(), usedforsecurity=False).hexdigest(), "modified": 2},
+        "git": {
+            "commit": hashlib.sha1(name.encode(), usedforsecurity=False).hexdigest(),
+            "modified": 2,
+            "untracked": 1,
+        },
         "distributions": None,
     }
 

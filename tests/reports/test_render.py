@@ -283,3 +283,7 @@ def test_golden_report(tmp_path: Path, golden: Golden, name: str) -> None:
     own = json.loads((tmp_path / "verdict.json").read_bytes())["acceptance_sha256"].encode()
     verdict = hashlib.sha256((tmp_path / "verdict.json").read_bytes()).hexdigest().encode()
     golden(GOLDEN / name, data.replace(own, b"<acceptance>").replace(verdict, b"<verdict>"))
+
+
+def test_a_side_says_what_was_changed_besides_its_commit(page: Page) -> None:
+    assert "2 modified and 1 untracked besides: the snapshot holds what was on disk" in "".join(page.text)
