@@ -368,6 +368,53 @@ def test_rows_of_an_attempt_that_does_not_count_are_tolerated_but_checked(campai
     assert gates(campaign)["evidence/pairs.csv"]["finding"] == "invalid"
 
 
+def exact_window(campaign: Campaign) -> None:
+    """One window has just the minimum, another one the rest."""
+    rows = pair_rows(campaign, "windows.csv", side="candidate")
+    total = Decimal(rows[0]["seconds"]) + Decimal(rows[1]["seconds"])
+    rows[0]["seconds"], rows[1]["seconds"] = "1", str(total - 1)
+
+
+INSIDE: dict[str, Spoil] = {
+    "elapsed just long enough": set_in("pairs.csv", "elapsed_s", "15.75", side="candidate"),
+    "a window of just the minimum": exact_window,
+    "a rate rounded within the tolerance": set_in("pairs.csv", "tokens_per_s", "16384.000016", side="candidate"),
+    "windows summing within the tolerance": set_in("windows.csv", "seconds", "2.500000002", side="candidate"),
+    "no start-up time": set_in("pairs.csv", "startup_s", "0", side="candidate"),
+    "more warm-up": set_in("pairs.csv", "warmup_updates", "21", side="candidate"),
+    "skipped updates": set_in("windows.csv", "skipped_updates", "3", side="candidate"),
+    "other memory": set_in("pairs.csv", "peak_allocated_bytes", "0", side="candidate"),
+}
+
+
+@pytest.mark.parametrize("name", INSIDE)
+def test_what_is_just_allowed_passes(campaign: Campaign, name: str) -> None:
+    INSIDE[name](campaign)
+    assert {gate["finding"] for gate in gates(campaign).values()} == {"met"}
+
+
+@pytest.mark.parametrize("column", ["node", "device"])
+def test_both_sides_together_cannot_be_moved_elsewhere(campaign: Campaign, column: str) -> None:
+    set_in("pairs.csv", column, "elsewhere")(campaign)
+    found = gates(campaign)
+    assert "not as in attempts.csv" in found["evidence/pairs.csv"]["reason"]
+    assert found[GATE]["finding"] == "invalid"
+
+
+@pytest.mark.parametrize("file", ["pairs.csv", "windows.csv"])
+def test_rows_of_an_attempt_that_no_receipt_seals_are_invalid(campaign: Campaign, file: str) -> None:
+    (slot,) = [slot for slot in campaign.protocol.slots if slot_for(slot.slot, CANDIDATE) == SLOT]
+    add_attempt(campaign, slot, Decimal("1.2"), attempt=2)
+    (row,) = campaign.rows("attempts.csv", slot=SLOT, attempt=2)
+    row.update(sealed="false", ending="lost")
+    for other in {"pairs.csv", "windows.csv"} - {file}:
+        delete_from(other, attempt=2)(campaign)
+    found = gates(campaign)
+    assert found[f"evidence/{file}"]["finding"] == "invalid"
+    assert "seal" in found[f"evidence/{file}"]["reason"]
+    assert found[GATE]["finding"] == "invalid"
+
+
 @pytest.mark.parametrize("file", ["attempts.csv", "pairs.csv", "windows.csv", "baseline.csv"])
 def test_an_absent_or_empty_table_is_missing(campaign: Campaign, file: str) -> None:
     (campaign.evidence_path / file).unlink()
