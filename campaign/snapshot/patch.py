@@ -26,11 +26,13 @@ class Version:
 
     Attributes:
         mode: git's mode, such as ``100644``.
+        oid: git's name for the content; empty when it is not known.
         content: The bytes; None when they are too large to show or not at hand.
         note: Why there is no content.
     """
 
     mode: str
+    oid: str
     content: bytes | None
     note: str = ""
 
@@ -68,7 +70,7 @@ def render_change(change: Change) -> bytes:
         removed = Change(path=change.path, old=change.old, new=None)
         return render_change(removed) + render_change(Change(path=change.path, old=None, new=change.new))
     name_a, name_b = quote(b"a/" + change.path), quote(b"b/" + change.path)
-    lines = [b"diff --git " + name_a + b" " + name_b, *_mode_lines(change)]
+    lines = [b"diff --git " + name_a + b" " + name_b, *_mode_lines(change), *_index_line(change)]
     return b"\n".join(lines) + b"\n" + _body(change, name_a, name_b)
 
 
@@ -89,6 +91,13 @@ def _mode_lines(change: Change) -> list[bytes]:
     if change.old is None or change.new is None or change.old.mode == change.new.mode:
         return []
     return [b"old mode " + change.old.mode.encode("ascii"), b"new mode " + change.new.mode.encode("ascii")]
+
+
+def _index_line(change: Change) -> list[bytes]:
+    """Return the line without which git applies no binary part."""
+    oids = [version.oid if version is not None else "" for version in (change.old, change.new)]
+    length = max(len(oid) for oid in oids)
+    return [f"index {oids[0].rjust(length, '0')}..{oids[1].rjust(length, '0')}".encode("ascii")]
 
 
 def _body(change: Change, name_a: bytes, name_b: bytes) -> bytes:

@@ -336,7 +336,12 @@ def _changes(scan: Scan, entries: Sequence[Entry], target: SnapshotPaths) -> Ite
     found = {item.path: item for item in scan.found}
     changed_entries = [entry for entry in entries if entry.origin in (Origin.MODIFIED, Origin.UNTRACKED)]
     old = _read_old(scan, [found[entry.path] for entry in changed_entries])
-    new = {entry.path: _new_version(entry, found[entry.path], target) for entry in changed_entries if entry.type != "d"}
+    like = next((known.state.commit for known in scan.repositories if known.state.commit is not None), "")
+    new = {
+        entry.path: _new_version(entry, found[entry.path], target, like)
+        for entry in changed_entries
+        if entry.type != "d"
+    }
     for path in sorted(old.keys() | new.keys()):
         yield patch.Change(path=path, old=old.get(path), new=new.get(path))
 
@@ -359,15 +364,17 @@ def _read_old(scan: Scan, items: Sequence[Found]) -> dict[bytes, patch.Version]:
         for path, item in wanted.items():
             content = blobs.get(item.oid)
             note = "" if content is not None else f"the committed version {item.oid} is too large, or not here"
-            versions[path] = patch.Version(mode=item.mode.decode("ascii"), content=content, note=note)
+            versions[path] = patch.Version(mode=item.mode.decode("ascii"), oid=item.oid, content=content, note=note)
     return versions
 
 
-def _new_version(entry: Entry, item: Found, target: SnapshotPaths) -> patch.Version:
+def _new_version(entry: Entry, item: Found, target: SnapshotPaths, like: str) -> patch.Version:
     if entry.type == "l":
-        return patch.Version(mode="120000", content=item.target)
+        oid = gitinfo.blob_oid(item.target, like=like)
+        return patch.Version(mode="120000", oid=oid, content=item.target)
     if entry.num_bytes > patch.MOST_FILE_BYTES:
         note = f"the frozen version has {entry.num_bytes} bytes, SHA-256 {entry.sha256}"
-        return patch.Version(mode=f"100{entry.mode}", content=None, note=note)
+        return patch.Version(mode=f"100{entry.mode}", oid="", content=None, note=note)
     with open(_below(target, entry.path), "rb") as stream:
-        return patch.Version(mode=f"100{entry.mode}", content=stream.read())
+        content = stream.read()
+    return patch.Version(mode=f"100{entry.mode}", oid=gitinfo.blob_oid(content, like=like), content=content)
