@@ -11,6 +11,7 @@ from campaign.cli.output import Output
 from campaign.collect import Collection, collect, require_intact
 from campaign.ledger import Ledger
 from campaign.paths import HomePaths
+from campaign.submission.desk import settle_home
 
 
 def describe(collection: Collection) -> str:
@@ -34,6 +35,7 @@ def command(*, rebuild: bool, home: HomePaths, output: Output) -> None:
     Every sealed file is hashed again each time. A file that was changed, added or removed after it was sealed, or that
     does not parse, is named with its place and ends the command with 5; the other attempts are stored all the same.
     """
+    settle_home(home, time.time, output.note)
     with Ledger.open(home, time.time) as ledger:
         collection = collect(home, ledger, rebuild=rebuild)
     if collection.findings:

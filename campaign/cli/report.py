@@ -14,6 +14,7 @@ from campaign.errors import ExitCode
 from campaign.ledger import Ledger
 from campaign.paths import HomePaths
 from campaign.report import Report, gate_rows, report, verdict_sentence
+from campaign.submission.desk import settle_home
 
 HEADER = ("gate", "value", "threshold", "margin", "outcome", "finding")
 
@@ -49,6 +50,7 @@ def command(*, candidate: str | None, exit_zero: bool, home: HomePaths, output: 
     Exits with 0 if every gate passes, 3 if at least one is shown to be missed, 4 if only evidence is wanting, and 5,
     without a verdict, if evidence does not parse or is not what was sealed.
     """
+    settle_home(home, time.time, output.note)
     with Ledger.open(home, time.time) as ledger:
         made = report(home, ledger, candidate=candidate, environment=os.environ)
     output.note(describe(made.collection))

@@ -15,7 +15,7 @@ from typing import Any
 from campaign import ledger as ledgers
 from campaign.documents import Act, Document, Phase
 from campaign.errors import EvidenceError, InfrastructureError, StateError
-from campaign.frozen import Frozen
+from campaign.frozen import Frozen, read_frozen
 from campaign.observation import Observer, View, live_local_jobs
 from campaign.paths import HomePaths
 from campaign.processes import Machine, read_machine
@@ -310,3 +310,17 @@ def open_desk(paths: HomePaths, frozen: Frozen, clock: Callable[[], float]) -> D
         clock=clock,
         visible_devices=os.environ.get("CUDA_VISIBLE_DEVICES", ""),
     )
+
+
+def settle_home(paths: HomePaths, clock: Callable[[], float], say: Say) -> None:
+    """Record outcomes that are not in the ledger yet, as far as the schedulers tell; what they do not tell stays open.
+
+    Args:
+        paths: The home; its ledger must not be open in this process.
+        clock: Returns the seconds since the epoch.
+        say: Where it is told what happened.
+    """
+    try:
+        open_desk(paths, read_frozen(paths), clock).settle(say)
+    except (InfrastructureError, StateError) as error:
+        say(f"some jobs' endings are not known yet: {'; '.join(filter(None, [error.what, error.why]))}")

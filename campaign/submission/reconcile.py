@@ -111,21 +111,23 @@ class Reconciler:
         return self._submitted(submission, answer.job, "answer", array=answer.array, start=answer.process_start)
 
     def _on_slurm(self, submission: Submission, now: float) -> Submitted | None:
-        keys = [submission.key]
-        records = self.slurm.queue(keys) or self._accounting(submission, now)
-        if not records:
+        records = self.slurm.queue([submission.key]) or self._accounting(submission, now)
+        if records:
+            newest = max(records, key=lambda record: record.submitted_at)
+            job, _, index = newest.job.partition("_")
+            return self._submitted(submission, job, newest.source, array=bool(index))
+        started = self._started(submission)
+        if started is None:
             return None
-        newest = max(records, key=lambda record: record.submitted_at)
-        job, _, index = newest.job.partition("_")
-        return self._submitted(submission, job, newest.source, array=bool(index))
+        identity = started.job
+        job = identity.array_job_id or identity.job_id
+        return self._submitted(submission, job, "started.json", array=bool(identity.array_task_id))
 
     def _accounting(self, submission: Submission, now: float) -> list[JobRecord]:
+        """Return what accounting knows; nothing where a site has none: the queue has answered."""
         try:
             return self.slurm.accounting([submission.key], now - submission.intended_at)
         except InfrastructureError:
-            # A site may have no accounting. The queue answered; a job that began in spite of it has said so on disk.
-            if self._started(submission) is not None:
-                raise
             return []
 
     def _started(self, submission: Submission) -> Started | None:

@@ -339,6 +339,21 @@ def test_a_found_submission_gets_the_payloads_that_its_submitter_may_have_kept(h
     assert cluster.payloads == [(intents(home)[0].submission, "100")]
 
 
+def test_a_submission_that_began_was_submitted_though_the_scheduler_has_forgotten_it(
+    home: JobHome, cluster: Cluster
+) -> None:
+    cluster.after = kill
+    with pytest.raises(KilledError):
+        submit(make_desk(home, cluster))
+    cluster.after = None
+    run_jobs(home, cluster)
+    cluster.jobs = {}
+    desk = make_desk(home, cluster)
+    desk.settle(quiet)
+    assert home.acts()[-1] == "submitted"
+    assert list(states(desk).values()).count(SlotState.COMPLETED) == 4
+
+
 def test_while_the_scheduler_is_silent_an_interrupted_submission_stays_open(home: JobHome, cluster: Cluster) -> None:
     cluster.after = kill
     with pytest.raises(KilledError):
