@@ -19,6 +19,7 @@ from campaign import redact
 from campaign.errors import ConfigError, InfrastructureError
 
 GITLINK = b"160000"
+ROOT = 0
 _TIMEOUT_S = 600
 _SAFE_ENVIRONMENT = {
     "GIT_CONFIG_GLOBAL": os.devnull,
@@ -188,7 +189,7 @@ def check_owner(work_tree: Path) -> None:
         ConfigError: It belongs to somebody else.
     """
     owners = {os.lstat(work_tree).st_uid, os.lstat(work_tree / ".git").st_uid}
-    trusted = {os.geteuid(), 0}
+    trusted = {os.geteuid(), ROOT}
     if os.geteuid() == 0 and os.environ.get("SUDO_UID", "").isdecimal():
         trusted.add(int(os.environ["SUDO_UID"]))
     if owners <= trusted or _trusts(work_tree):

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
+import secrets
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -31,6 +32,8 @@ class Owner(Document):
     """Process numbers of two containers of one host are not comparable."""
     pid: int
     process_start: int
+    nonce: str
+    """Random: tells two locks of one process apart, which a file's number does not, since it is given out again."""
 
     def is_of(self, machine: Machine) -> bool:
         """Return whether this process can see the owner, if it lives."""
@@ -54,7 +57,7 @@ class Lock:
     """A lock that this process holds."""
 
     path: Path
-    inode: int
+    content: bytes
     taken_from: Owner | None
     """The dead owner from whom it was taken over."""
 
@@ -79,7 +82,7 @@ class Lock:
 
     def _is_there(self) -> bool:
         try:
-            return self.path.stat().st_ino == self.inode
+            return self.path.read_bytes() == self.content
         except FileNotFoundError:
             return False
 
@@ -91,12 +94,13 @@ def acquire(path: Path) -> Lock:
         StateError: Another process holds it, or may do so.
     """
     machine = processes.read_machine()
+    content = _describe_this_process(machine).to_bytes()
     taken_from = None
-    if not _create(path, machine):
+    if not _create(path, content):
         taken_from = _remove_if_stale(path, machine)
-        if not _create(path, machine):
+        if not _create(path, content):
             raise _held(path, read_owner(path))
-    return Lock(path=path, inode=path.stat().st_ino, taken_from=taken_from)
+    return Lock(path=path, content=content, taken_from=taken_from)
 
 
 def break_lock(path: Path) -> Owner | None:
@@ -147,17 +151,20 @@ def read_pid_namespace() -> str:
         return ""
 
 
-def _create(path: Path, machine: Machine) -> bool:
-    start = processes.read_start(os.getpid())
-    owner = Owner(
+def _describe_this_process(machine: Machine) -> Owner:
+    return Owner(
         host=machine.host,
         boot_id=machine.boot_id,
         pid_namespace=read_pid_namespace(),
         pid=os.getpid(),
-        process_start=start or 0,
+        process_start=processes.read_start(os.getpid()) or 0,
+        nonce=secrets.token_hex(8),
     )
+
+
+def _create(path: Path, content: bytes) -> bool:
     try:
-        files.write_new(path, owner.to_bytes())
+        files.write_new(path, content)
     except FileExistsError:
         return False
     return True

@@ -11,6 +11,7 @@ from campaign.errors import ConfigError, InfrastructureError, StateError
 from campaign.paths import SnapshotPaths
 from campaign.snapshot import Snapshot, digest_folder, read_listing, take, take_snapshot
 from campaign.snapshot import copy as copying
+from campaign.snapshot.scan import Scan
 from tests.support.git import Repository, make_repository, write_files
 
 
@@ -64,7 +65,7 @@ def test_the_copy_has_the_digest_that_is_reported(tmp_path: Path, shoot: Take) -
     assert taken.snapshot.num_files == 5
     assert taken.snapshot.num_bytes == 1 + 256 * 9000 + 10
     assert (taken.paths.tree / "hollow" / "deep").is_dir()
-    assert os.readlink(taken.paths.tree / "link") == "sub/b.bin"
+    assert (taken.paths.tree / "link").readlink() == Path("sub/b.bin")
     assert taken.entries[b"run.sh"].mode == "755"
     assert set(taken.origins.values()) == {"plain"}
     assert taken.snapshot.git is None
@@ -227,7 +228,9 @@ def test_files_that_would_run_unasked_are_left_out_and_named(tmp_path: Path, sho
     repository = make_repository(tmp_path / "source", {"a.py": "1", name: "planted"})
     taken = shoot(repository.root)
     assert taken.origins == {"a.py": "tracked"}
-    assert any(line.startswith(name.split("/__init__")[0].split("/a.pyc")[0]) for line in taken.snapshot.left_out)
+    assert any(
+        line.startswith(name.removesuffix("/__init__.py").removesuffix("/a.pyc")) for line in taken.snapshot.left_out
+    )
 
 
 def test_a_home_inside_the_source_is_left_out_and_named(tmp_path: Path) -> None:
@@ -357,7 +360,7 @@ def test_a_change_while_freezing_is_refused(
     repository = make_repository(tmp_path / "source", {"a.py": "A", "z.py": "Z"})
     make_links = take._make_links
 
-    def change_after_the_copy(scan: take.Scan, target: SnapshotPaths) -> None:
+    def change_after_the_copy(scan: Scan, target: SnapshotPaths) -> None:
         make_links(scan, target)
         CHANGES[change](repository.root)
 
@@ -373,7 +376,7 @@ def test_a_change_between_the_scan_and_the_copy_is_refused(
     write_files(tmp_path / "source", {"a.py": "A"})
     make_folders = take._make_folders
 
-    def change_before_the_copy(scan: take.Scan, target: SnapshotPaths) -> None:
+    def change_before_the_copy(scan: Scan, target: SnapshotPaths) -> None:
         make_folders(scan, target)
         CHANGES[change](tmp_path / "source")
 
@@ -407,7 +410,7 @@ def test_a_pipe_that_takes_a_files_place_does_not_hang_the_freeze(
     write_files(tmp_path / "source", {"a.py": "A"})
     make_folders = take._make_folders
 
-    def swap(scan: take.Scan, target: SnapshotPaths) -> None:
+    def swap(scan: Scan, target: SnapshotPaths) -> None:
         make_folders(scan, target)
         (tmp_path / "source" / "a.py").unlink()
         os.mkfifo(tmp_path / "source" / "a.py")

@@ -1,0 +1,63 @@
+from __future__ import annotations
+
+import pytest
+
+from campaign import redact
+
+
+@pytest.mark.parametrize(
+    ("url", "bare"),
+    [
+        ("https://user:canary@host.example/p/r.git", "https://host.example/p/r.git"),
+        ("https://canary@host.example/p", "https://host.example/p"),
+        ("https://host.example/p?token=canary#canary", "https://host.example/p"),
+        ("https://host.example?token=canary", "https://host.example"),
+        ("ssh://git:canary@host.example:22/p", "ssh://host.example:22/p"),
+        ("git@host.example:p/r.git", "host.example:p/r.git"),
+        ("/srv/repos/r.git", "/srv/repos/r.git"),
+        ("file:///srv/r.git", "file:///srv/r.git"),
+        ("https://us@er:canary@host.example/p", "https://host.example/p"),
+    ],
+)
+def test_a_url_keeps_host_and_path_alone(url: str, bare: str) -> None:
+    assert redact.redact_url(url) == bare
+
+
+def test_urls_inside_a_text_are_stripped_and_the_rest_is_kept() -> None:
+    text = "fatal: unable to access 'https://user:canary@host.example/r.git?x=canary': DEADBEEF"
+    assert redact.redact_text(text) == "fatal: unable to access 'https://host.example/r.git': DEADBEEF"
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        "ghp_" + "a1" * 18,
+        "github_pat_" + "a1" * 20,
+        "glpat-" + "a1" * 10,
+        "hf_" + "a1" * 16,
+        "AKIA" + "A1" * 8,
+        "xoxb-" + "1" * 12,
+        "sk-" + "a1" * 16,
+        "pypi-" + "a1" * 20,
+        "eyJhbGciOiJI.eyJzdWIiOiIx.c2lnbmF0dXJl",
+        "-----BEGIN OPENSSH PRIVATE KEY-----",
+        "https://user:password@host.example/",
+    ],
+)
+def test_plain_tokens_are_recognised(value: str) -> None:
+    assert redact.find_token(f"X={value};")
+
+
+@pytest.mark.parametrize("value", ["risk-averse", "/data/plays", "sk-1", "https://host.example/a@b:c", "a" * 64, ""])
+def test_ordinary_values_are_not(value: str) -> None:
+    assert redact.find_token(value) == ""
+
+
+@pytest.mark.parametrize("name", ["API_KEY", "DB_PASSWORD", "WANDB_API_KEY", "HF_TOKEN", "CLIENT_SECRET"])
+def test_names_that_announce_a_secret(name: str) -> None:
+    assert redact.names_secret(name)
+
+
+@pytest.mark.parametrize("name", ["TOKENIZERS_PARALLELISM", "PAD_TOKEN", "KEYBOARD", "OMP_NUM_THREADS"])
+def test_names_that_do_not(name: str) -> None:
+    assert not redact.names_secret(name)
