@@ -6,11 +6,13 @@ driver cannot drift apart unnoticed.
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import shutil
 import subprocess
 import sys
+import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -75,6 +77,12 @@ def misbehaving(body: str, *, head: str = "") -> str:
     )
 
 
+@functools.cache
+def _bytecode() -> tempfile.TemporaryDirectory[str]:
+    """Return the folder of the parents' bytecode, which all benches share: most of it is the standard library's."""
+    return tempfile.TemporaryDirectory(prefix="harness-bytecode-")
+
+
 @dataclass(slots=True, kw_only=True)
 class Bench:
     """A home with its allocations, and the means to run them."""
@@ -110,7 +118,7 @@ class Bench:
 
     def argv(self, *plans: Path) -> list[str]:
         """Return what a job executes."""
-        prefix = f"pycache_prefix={self.temporary / 'pycache'}"
+        prefix = f"pycache_prefix={_bytecode().name}"
         launcher = str(self.paths.launcher)
         return [sys.executable, "-P", "-s", "-X", prefix, launcher, "allocation", *map(str, plans)]
 
