@@ -90,7 +90,7 @@ class Fast:
         with autocast(self._config.precision, self._device):
             nats = stacked_nats(parameters, batch.tokens, batch.targets, self._config)
         # Workers do not share parameters: weighting their sums gives each its own mean gradient.
-        torch.autograd.backward(nats, inverse)
+        torch.dot(nats, inverse).backward()  # type: ignore[no-untyped-call]  # torch leaves it untyped
         return nats.detach()
 
     def _inverse_targets(self, batches: Sequence[Batch]) -> Tensor:
