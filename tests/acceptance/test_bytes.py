@@ -171,6 +171,7 @@ def test_an_identity_that_does_not_parse_gives_no_verdict(campaign: Campaign, da
         ("format", "identity/2"),
         ("candidate", "baseline"),
         ("candidate", "c123"),
+        ("candidate", "c" + "0" * 13),
         ("candidate", "../../etc"),
         ("baseline_sha256", "0" * 63),
         ("baseline_sha256", "A" * 64),

@@ -393,6 +393,14 @@ def test_what_is_just_allowed_passes(campaign: Campaign, name: str) -> None:
     assert {gate["finding"] for gate in gates(campaign).values()} == {"met"}
 
 
+def test_windows_of_a_side_that_a_pair_does_not_have_are_invalid(campaign: Campaign) -> None:
+    row = dict(pair_rows(campaign, "windows.csv", side="candidate")[0])
+    campaign.tables["windows.csv"].append({**row, "side": "baseline_again"})
+    found = gates(campaign)
+    assert found["evidence/windows.csv"]["finding"] == "invalid"
+    assert campaign.evaluate().exit_code == 4
+
+
 @pytest.mark.parametrize("column", ["node", "device"])
 def test_both_sides_together_cannot_be_moved_elsewhere(campaign: Campaign, column: str) -> None:
     set_in("pairs.csv", column, "elsewhere")(campaign)
@@ -457,7 +465,7 @@ SOLO: dict[str, tuple[str, Callable[[Rows], object]]] = {
     "twice": ("2 rows", lambda rows: rows.append(dict(rows[0]))),
     "outside the protocol": ("no such measurement", lambda rows: rows.append({**rows[0], "repeat": "4"})),
     "warm-up": ("warm-up updates", lambda rows: rows[0].update(warmup_updates="1")),
-    "rate": ("tokens_per_s", lambda rows: rows[0].update(tokens_per_s="1")),
+    "rate": ("20m-fast-b1 repeat 1 attempt 1: tokens_per_s", lambda rows: rows[0].update(tokens_per_s="1")),
     "allocation": ("not as in attempts.csv", lambda rows: rows[0].update(allocation="x")),
     "flags": ("not as in the protocol", lambda rows: rows[0].update(production="true")),
     "updates": ("differ in updates", lambda rows: rows[0].update(updates="41")),

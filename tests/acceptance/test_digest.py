@@ -42,7 +42,7 @@ def evidence_digest(campaign: Campaign) -> str:
 
 
 def test_the_evidence_digest_is_as_documented(tmp_path: Path) -> None:
-    campaign = make_campaign(tmp_path, ratios={"a": ("1.2",)}, production={}, repeats=1, workloads_per_category=1)
+    campaign = make_campaign(tmp_path, ratios={"a": ("1.2",) * 2}, production={}, repeats=2, workloads_per_category=1)
     keys = {
         "attempts.csv": ("slot", "attempt"),
         "baseline.csv": ("workload", "repeat", "attempt"),
