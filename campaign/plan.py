@@ -11,8 +11,9 @@ from campaign.calibration import updates_per_window
 from campaign.config.model import Config
 from campaign.documents import Calibration, Slot
 from campaign.matrix import Expansion, expand
+from campaign.packing import Group, pack
 from campaign.power import RatioGate
-from campaign.protocol import Group, expand_slots, pack
+from campaign.protocol import expand_slots
 
 Calibrations = Mapping[tuple[str, str], Calibration]
 """What pilots found, by side and workload."""

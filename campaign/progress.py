@@ -13,8 +13,8 @@ from acceptance.formats import Ending
 from campaign.cli.output import table
 from campaign.documents import Manifest, Protocol
 from campaign.observation import View
+from campaign.packing import pack
 from campaign.paths import HomePaths
-from campaign.protocol import pack
 from campaign.state import ACTIVE, OUT_OF_REACH, AttemptState, AttemptStatus, SlotState, SlotStatus
 from campaign.submission.acts import Cluster
 from campaign.submission.cost import device_hours

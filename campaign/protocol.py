@@ -1,19 +1,18 @@
-"""The matrix of slots, the alternation of order, the packing into allocations, and the frozen protocol."""
+"""The matrix of slots, the alternation of order, and the frozen protocol."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from decimal import Decimal, InvalidOperation
 from typing import Any, Literal, TypeAlias
 
 from acceptance.formats import TABLES
 from campaign import documents
 from campaign.config.model import Config
-from campaign.documents import Slot, SlotKind
+from campaign.documents import Slot
 from campaign.matrix import Expansion, expand
 
 Order: TypeAlias = tuple[documents.SideName, ...]
-Group: TypeAlias = tuple[Slot, ...]
 
 PAIR: tuple[documents.SideName, documents.SideName] = ("baseline", "candidate")
 CONTROL: tuple[documents.SideName, documents.SideName] = ("baseline", "baseline_again")
@@ -188,37 +187,6 @@ def _runs(config: Config, side: Literal["baseline", "candidate"]) -> Iterator[Sl
                 pair=0,
                 order=(side,),
             )
-
-
-# --- allocations ------------------------------------------------------------------------------------------------------
-
-_ALONE: frozenset[SlotKind] = frozenset({"run"})
-"""Kinds whose every slot has an allocation of its own."""
-
-
-def pack(slots: Sequence[Slot], workloads_per_allocation: int) -> list[Group]:
-    """Group slots into allocations.
-
-    An allocation holds slots of one side, one phase and one repeat, of up to so many workloads; two repeats of a
-    workload never share one. A run has an allocation of its own. The order of the slots is kept.
-
-    Args:
-        slots: The slots to run, all or those that are missing.
-        workloads_per_allocation: Most workloads of one allocation.
-    """
-    if workloads_per_allocation < 1:
-        raise ValueError(f"an allocation holds at least one workload, not {workloads_per_allocation}")
-    rounds: dict[tuple[object, ...], dict[str, list[Slot]]] = {}
-    for slot in slots:
-        key = (slot.side, slot.phase, slot.repeat, slot.slot if slot.kind in _ALONE else "")
-        rounds.setdefault(key, {}).setdefault(slot.workload, []).append(slot)
-    groups: list[Group] = []
-    for by_workload in rounds.values():
-        members = list(by_workload.values())
-        for start in range(0, len(members), workloads_per_allocation):
-            chosen = members[start : start + workloads_per_allocation]
-            groups.append(tuple(slot for workload in chosen for slot in workload))
-    return groups
 
 
 # --- departures -------------------------------------------------------------------------------------------------------

@@ -20,7 +20,6 @@ from campaign.observation import Observer, View, live_local_jobs
 from campaign.paths import HomePaths
 from campaign.processes import Machine, read_machine
 from campaign.scheduler import Slurm, local_slurm
-from campaign.snapshot.digest import digest_folder
 from campaign.state import AttemptState
 from campaign.submission import acts
 from campaign.submission.choose import Choice, choose
@@ -170,6 +169,8 @@ class Desk:
         Raises:
             EvidenceError: Its digest differs from the manifest's.
         """
+        from campaign.snapshot.digest import digest_folder  # noqa: PLC0415 - keeps the start of status fast
+
         found = digest_folder(self.paths.harness)
         if found != self.frozen.manifest.harness_sha256:
             raise EvidenceError(

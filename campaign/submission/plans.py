@@ -11,8 +11,8 @@ from campaign.calibration import pilot_rate, updates_per_window
 from campaign.documents import AllocationPlan, PlannedAttempt, Runnable, Side, SideName, Slot, slot_for
 from campaign.errors import StateError
 from campaign.frozen import Frozen
+from campaign.packing import pack
 from campaign.paths import HomePaths, SnapshotPaths
-from campaign.protocol import pack
 from campaign.state import SlotStatus
 from campaign.submission.acts import Cluster, History, IntendedAllocation, IntendedAttempt
 

@@ -14,7 +14,8 @@ from campaign.config.model import Config
 from campaign.documents import Protocol, Retries, Slot, ThroughputRules
 from campaign.errors import ConfigError
 from campaign.matrix import expand
-from campaign.protocol import build_protocol, departures, expand_slots, pack
+from campaign.packing import pack
+from campaign.protocol import build_protocol, departures, expand_slots
 
 ROOT = Path(__file__).parents[3]
 EXAMPLE = ROOT / "examples" / "gh200-backend" / "campaign.toml"
