@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import csv
+import errno
 import io
 import math
+import os
 import re
 import signal
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from acceptance.formats import Ending as Everything
-from jobs import gpus, machine, signals
+from jobs import attempt, gpus, machine, signals
 from jobs.endings import EndedError, Ending
 from jobs.environment import SideFolders, build_environment
+from jobs.layout import AttemptFolder
 from jobs.measure import Block, calibrate, check_block, check_loss, check_window
 from jobs.plan import Rules, Runnable, parse_allocation
 from jobs.strict import Fields, parse_json
@@ -116,7 +119,7 @@ def test_json_that_is_not_strict_is_refused(text: bytes) -> None:
         parse_json(text)
 
 
-def plan_text(**attempt: Any) -> bytes:
+def plan_text(**changes: Any) -> bytes:
     values: dict[str, Any] = {
         "slot": "baseline/solo/w/r1",
         "attempt": 1,
@@ -125,7 +128,7 @@ def plan_text(**attempt: Any) -> bytes:
         "repeat": 1,
         "pair": 0,
     }
-    values |= {"order": ["baseline"], "updates": 5, **attempt}
+    values |= {"order": ["baseline"], "updates": 5, **changes}
     side: dict[str, Any] = {
         "id": "baseline",
         "tree": "/t",
@@ -281,3 +284,21 @@ def test_what_is_alike_for_both_sides_cannot_be_set_by_one(tmp_path: Path, name:
     given: Any = {name: "8"} if how == "environment" else (name,)
     with pytest.raises(ValueError, match=name):
         environment_of(tmp_path, "cuda", {}, **{how: given})
+
+
+# --- a full disk ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT])
+def test_a_disk_that_is_full_for_the_harness_ends_the_attempt_as_such(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    def refuse(*_arguments: object) -> None:
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(attempt, "_run_sides", lambda *_arguments: None)
+    monkeypatch.setattr(attempt, "_write_tables", refuse)
+    planned = parse_allocation(plan_text(), "a1").attempts[0]
+    ending, reason = attempt._conduct(cast("attempt.Context", None), planned, AttemptFolder(tmp_path), [])
+    assert ending is Ending.NO_SPACE
+    assert os.strerror(number) in reason
