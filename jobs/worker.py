@@ -16,7 +16,7 @@ import traceback
 from collections.abc import Callable
 from typing import Any, BinaryIO
 
-from . import devices, origins
+from . import bytecode, devices, origins
 from .endings import is_no_space
 from .strict import compact_json, parse_json
 
@@ -127,6 +127,7 @@ class Worker:
 
     def __init__(self) -> None:
         self._roots = origins.read_roots()
+        bytecode.use_installed_bytecode(self._roots.packages)
         self._private: list[str] = []
         self._function: Callable[..., Any] = _not_imported
         self._adapter: Any = None
