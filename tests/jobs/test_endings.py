@@ -77,9 +77,9 @@ CASES: dict[str, tuple[str, Ending, str]] = {
     ),
     "crash_code": (misbehaving("def sync(self):\n    import os\n    os._exit(5)"), Ending.CRASH, "exit code 5"),
     "crash_leaving": (
-        misbehaving("def close(self):\n    import atexit, os\n    atexit.register(os._exit, 9)"),
+        misbehaving("def close(self):\n    import os\n    os._exit(9)"),
         Ending.CRASH,
-        "leaving: exit code 9",
+        "exit code 9",
     ),
     "exit_silently": (misbehaving("def sync(self):\n    import os\n    os._exit(0)"), Ending.NO_RESULT, "code 0"),
     "exit_politely": (misbehaving("def sync(self):\n    raise SystemExit"), Ending.NO_RESULT, "code 0"),
@@ -109,7 +109,7 @@ CASES: dict[str, tuple[str, Ending, str]] = {
     "engaged_float": (misbehaving("def engaged(self):\n    return {'x': 1.5}"), Ending.RUBBISH, "not str: int or str"),
     "flood": (misbehaving("def sync(self):\n    print('x' * 10_000_000)"), Ending.OUTPUT_FLOOD, "more than 4096 bytes"),
     "flood_leaving": (
-        misbehaving("def close(self):\n    import atexit\n    atexit.register(print, 'y' * 100_000)"),
+        misbehaving("def close(self):\n    print('y' * 100_000)"),
         Ending.OUTPUT_FLOOD,
         "more than 4096",
     ),
@@ -149,7 +149,7 @@ CASES: dict[str, tuple[str, Ending, str]] = {
 
 
 def attempt_of(case: str) -> documents.PlannedAttempt:
-    return SOLO.model_copy(update={"slot": f"baseline/solo/{case.replace('_', '-')}/r1"})
+    return SOLO.replace(slot=f"baseline/solo/{case.replace('_', '-')}/r1")
 
 
 @pytest.fixture(scope="module")
@@ -163,7 +163,7 @@ def job(tmp_path_factory: pytest.TempPathFactory) -> Bench:
     plans = []
     for name in CASES:
         runnable = bench.runnables["baseline"]
-        bench.runnables["baseline"] = runnable.model_copy(update={"adapter": f"{name}:build"})
+        bench.runnables["baseline"] = runnable.replace(adapter=f"{name}:build")
         plans.append(bench.plan(attempt_of(name), allocation=name))
     done = bench.run(*plans)
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
@@ -208,18 +208,29 @@ def test_the_exit_of_the_process_stands_in_the_receipt(job: Bench) -> None:
 
 def test_a_side_that_does_not_answer_hangs(tmp_path: Path) -> None:
     adapter = misbehaving("def updates(self, n):\n    print('stuck', flush=True)\n    time.sleep(300)")
-    bench = make_bench(tmp_path, adapter, limits=LIMITS.model_copy(update={"startup_s": 2}))
+    bench = make_bench(tmp_path, adapter, limits=LIMITS.replace(startup_s=2))
     bench.run(bench.plan(SOLO))
     receipt = bench.receipt(SOLO)
     assert receipt.ending is Ending.HANG
     assert receipt.reason == "warm-up: no answer within the limit; last lines:\nstuck"
 
 
-def test_a_side_that_does_not_leave_hangs(tmp_path: Path) -> None:
-    body = "def close(self):\n    import threading\n    threading.Thread(target=time.sleep, args=(300,)).start()"
-    bench = make_bench(tmp_path, misbehaving(body), limits=LIMITS.model_copy(update={"stall_s": 2}))
+def test_a_side_that_does_not_close_hangs(tmp_path: Path) -> None:
+    bench = make_bench(tmp_path, misbehaving("def close(self):\n    time.sleep(300)"), limits=LIMITS.replace(stall_s=2))
     bench.run(bench.plan(SOLO))
     assert bench.receipt(SOLO).ending is Ending.HANG
+
+
+def test_a_side_leaves_once_closed_whatever_its_threads_and_exit_handlers_do(tmp_path: Path) -> None:
+    body = """
+def close(self):
+    import atexit, threading
+    threading.Thread(target=time.sleep, args=(300,)).start()
+    atexit.register(time.sleep, 300)
+"""
+    bench = make_bench(tmp_path, misbehaving(body), limits=LIMITS.replace(stall_s=20))
+    bench.run(bench.plan(SOLO))
+    assert bench.receipt(SOLO).ending is Ending.COMPLETED
 
 
 def test_an_interpreter_that_is_not_there_is_a_crash_that_says_so(tmp_path: Path) -> None:
@@ -233,7 +244,7 @@ def test_an_interpreter_that_is_not_there_is_a_crash_that_says_so(tmp_path: Path
 
 def test_a_window_under_its_minimum_ends_the_pair_at_once(tmp_path: Path) -> None:
     bench = make_bench(tmp_path)
-    planned = SOLO.model_copy(update={"updates": 1})
+    planned = SOLO.replace(updates=1)
     bench.run(bench.plan(planned))
     receipt = bench.receipt(planned)
     assert receipt.ending is Ending.WINDOW_SHORT
