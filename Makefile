@@ -29,6 +29,7 @@ $(CORPUS)/train.bin: $(STAMP) examples/tinylm/prepare_corpus.py
 	$(BIN)/python examples/tinylm/prepare_corpus.py --out $(CORPUS)
 
 demo: $(STAMP) $(CORPUS)/train.bin ## Freeze, submit, collect and report a small real campaign on this machine
+	@test ! -e $(DEMO) || chmod -R u+w $(DEMO) # frozen trees are read-only
 	rm -rf $(DEMO)
 	$(BIN)/campaign freeze examples/demo/campaign.toml --home $(DEMO)
 	$(BIN)/campaign freeze --candidate --config examples/demo/campaign.toml --home $(DEMO)
@@ -79,4 +80,5 @@ slurm-down: ## End the test cluster
 	$(PYTHON) tests/slurm/cluster.py down
 
 clean: ## Remove what was built
+	@test ! -e build || chmod -R u+w build
 	rm -rf build dist
