@@ -21,7 +21,7 @@ from campaign.errors import EvidenceError
 from campaign.frozen import Frozen, read_frozen
 from campaign.ledger import Ledger
 from campaign.paths import AttemptPaths, HomePaths
-from campaign.sealed import Expected, Finding, SealedAttempt, TamperedError, is_leftover, read_attempt, read_regular
+from campaign.sealed import Expected, Finding, SealedAttempt, TamperedError, is_leftover, read_attempt
 from campaign.submission import acts
 
 Key = tuple[str, int]
@@ -117,7 +117,7 @@ class _Plans:
             where = self.paths.allocation(allocation).plan
             known = self.history.allocations[allocation]
             intended = self.history.submissions[known.submission].intent.allocations[known.index].plan_sha256
-            data = read_regular(where)
+            data = files.read_regular(where)
             if files.sha256_bytes(data) != intended:
                 why = f"its SHA-256 is {files.sha256_bytes(data)}, the ledger's intent says {intended}"
                 raise EvidenceError("changed after it was intended", where=str(where), why=why)
@@ -188,7 +188,9 @@ def _sealed_record(sealed: SealedAttempt, where: str) -> AttemptRecord:
 def _unsealed_record(folder: AttemptPaths, ended: acts.EndedAttempt) -> AttemptRecord:
     """Return the record of an attempt whose ending only the scheduler knows; nothing that it measured is read."""
     start = (
-        documents.Start.parse(read_regular(folder.start), where=str(folder.start)) if folder.start.exists() else None
+        documents.Start.parse(files.read_regular(folder.start), where=str(folder.start))
+        if folder.start.exists()
+        else None
     )
     fields = {
         "slot": ended.slot,

@@ -1,15 +1,17 @@
 """The JSON documents of a campaign home, as typed models. docs/formats.md says what each field means.
 
-Every model refuses unknown fields. `load` functions check the format name. The bytes on disk are what is hashed;
-a model is never written back over the file it came from.
+Every model refuses unknown fields, and a format name that it does not know. The bytes on disk are what is hashed;
+a model is never written back over the file it came from. The models are msgspec's, since every command reads some of
+them when it starts.
 """
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
-from typing import Any, Literal, Self, TypeAlias
+from typing import Annotated, Any, Literal, Self, TypeAlias, dataclass_transform
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+import msgspec
 
 from acceptance.formats import Ending
 from campaign import files
@@ -18,16 +20,60 @@ from campaign.errors import EvidenceError
 Phase: TypeAlias = Literal["pilot", "baseline", "throughput", "numerical", "convergence", "device"]
 SlotKind: TypeAlias = Literal["pilot", "solo", "control_pair", "pair", "control_case", "case", "run", "trial"]
 SideName: TypeAlias = Literal["baseline", "baseline_again", "candidate"]
+Natural: TypeAlias = Annotated[int, msgspec.Meta(ge=0)]
+"""A number that starts at 0."""
+Positive: TypeAlias = Annotated[int, msgspec.Meta(ge=1)]
+"""A number that starts at 1."""
 
 
-class Document(BaseModel):
-    """Base of all models: frozen, no unknown fields, no silent conversion."""
+class _DocumentMeta(msgspec.StructMeta):
+    """Makes the fields of every model keyword-only, which a msgspec class does not inherit from its base."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+    def __new__(mcs, name: str, bases: tuple[type, ...], namespace: dict[str, Any], **options: Any) -> _DocumentMeta:
+        """Create a model."""
+        return super().__new__(mcs, name, bases, namespace, **{"kw_only": True, **options})
+
+
+@dataclass_transform(kw_only_default=True, frozen_default=True)
+class Document(msgspec.Struct, metaclass=_DocumentMeta, frozen=True, forbid_unknown_fields=True):
+    """Base of all models: frozen, no unknown fields, no silent conversion.
+
+    Building one in Python checks nothing but the names; `of` and `parse` check everything, and so does `to_bytes`.
+    """
 
     def to_bytes(self) -> bytes:
-        """Return the bytes to store."""
-        return files.dump_json(self.model_dump(mode="json"))
+        """Return the bytes to store.
+
+        Raises:
+            ValueError: They could not be read again: a bug, since a document is wrong that was built in Python.
+        """
+        data = files.dump_json(msgspec.to_builtins(self))
+        msgspec.json.decode(data, type=type(self))
+        return data
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the value that a reader of the bytes sees, and check it as `to_bytes` does."""
+        value: dict[str, Any] = json.loads(self.to_bytes())
+        return value
+
+    def replace(self, **changes: Any) -> Self:
+        """Return a copy with other values for some fields."""
+        return msgspec.structs.replace(self, **changes)
+
+    @classmethod
+    def of(cls, fields: dict[str, Any]) -> Self:
+        """Build a document from values, checking them.
+
+        Raises:
+            ValueError: They are not those of such a document.
+        """
+        return msgspec.convert(fields, cls, strict=True)
+
+    @classmethod
+    def defaults(cls) -> dict[str, Any]:
+        """Return the default of every field that has one."""
+        fields = msgspec.structs.fields(cls)
+        return {field.name: field.default for field in fields if field.default is not msgspec.NODEFAULT}
 
     @classmethod
     def parse(cls, data: bytes, *, where: str) -> Self:
@@ -38,11 +84,11 @@ class Document(BaseModel):
         """
         files.parse_json(data, where=where)
         try:
-            return cls.model_validate_json(data)
-        except ValidationError as error:
-            first = error.errors()[0]
-            place = ".".join(str(part) for part in first["loc"])
-            raise EvidenceError(f"{place}: {first['msg']}", where=where) from error
+            return msgspec.json.decode(data, type=cls)
+        except msgspec.MsgspecError as error:
+            reason, _, place = str(error).partition(" - at `$")
+            what = ": ".join(filter(None, [place.removeprefix(".").removesuffix("`"), reason]))
+            raise EvidenceError(what, where=where) from error
 
     @classmethod
     def read(cls, path: Path) -> Self:
@@ -64,10 +110,10 @@ class Document(BaseModel):
 class ThroughputRules(Document):
     """Rules of the throughput family. Decimal strings decide; see docs/protocol.md."""
 
-    repeats: int = Field(default=3, ge=1)
-    pairs_per_repeat: int = Field(default=1, ge=1)
-    warmup_updates: int = Field(default=20, ge=0)
-    windows: int = Field(default=5, ge=1)
+    repeats: Positive = 3
+    pairs_per_repeat: Positive = 1
+    warmup_updates: Natural = 20
+    windows: Positive = 5
     window_s: str = "1"
     window_margin: str = "1.25"
     pilot_s: str = "1"
@@ -83,16 +129,16 @@ class ThroughputRules(Document):
 class Limits(Document):
     """How long a side may take for one answer, and how much it may print."""
 
-    import_s: int = Field(default=300, ge=1)
-    startup_s: int = Field(default=1800, ge=1)
-    stall_s: int = Field(default=600, ge=1)
-    log_bytes: int = Field(default=4 << 20, ge=1024)
+    import_s: Positive = 300
+    startup_s: Positive = 1800
+    stall_s: Positive = 600
+    log_bytes: Annotated[int, msgspec.Meta(ge=1024)] = 4 << 20
 
 
 class Retries(Document):
     """Which endings allow another attempt."""
 
-    max_attempts: int = Field(default=3, ge=1)
+    max_attempts: Positive = 3
     again: tuple[Ending, ...] = (
         Ending.NODE_FAIL,
         Ending.PREEMPTED,
@@ -108,7 +154,7 @@ class Execution(Document):
     """What a side may use."""
 
     device: Literal["cpu", "cuda"] = "cpu"
-    threads: int = Field(default=1, ge=1)
+    threads: Positive = 1
 
 
 class Category(Document):
@@ -136,8 +182,8 @@ class Slot(Document):
     phase: Phase
     kind: SlotKind
     workload: str
-    repeat: int = Field(ge=0)
-    pair: int = Field(ge=0)
+    repeat: Natural
+    pair: Natural
     order: tuple[SideName, ...]
 
 
@@ -263,13 +309,13 @@ class PlannedAttempt(Document):
     """One attempt that an allocation shall make."""
 
     slot: str
-    attempt: int = Field(ge=1)
+    attempt: Positive
     kind: SlotKind
     workload: str
     repeat: int
     pair: int
     order: tuple[SideName, ...]
-    updates: int = Field(ge=0)
+    updates: Natural
 
 
 class AllocationPlan(Document):
@@ -510,7 +556,7 @@ Act: TypeAlias = Literal[
 class Entry(Document):
     """One line of the ledger."""
 
-    seq: int = Field(ge=1)
+    seq: Positive
     previous: str
     at: float
     act: Act

@@ -23,7 +23,7 @@ from campaign import documents, files
 from campaign.errors import CampaignError, EvidenceError, ExitCode, InfrastructureError
 from campaign.frozen import Frozen
 from campaign.paths import EvaluationPaths, HomePaths
-from campaign.sealed import Finding, TamperedError, read_regular
+from campaign.sealed import Finding, TamperedError
 from campaign.snapshot.digest import folder_entry, tree_digest
 from campaign.snapshot.entries import Entry, Origin, file_mode
 
@@ -119,7 +119,7 @@ def _read_program(folder: Path, prefix: str = "") -> tuple[dict[str, bytes], lis
             sources.update(inner_sources)
             entries.extend(inner_entries)
             continue
-        data = read_regular(child)
+        data = files.read_regular(child)
         sources[path] = data
         entries.append(
             Entry(

@@ -7,6 +7,7 @@ import hashlib
 import json
 import os
 import secrets
+import stat
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,22 @@ def sha256_file(path: Path) -> str:
     """Return the SHA-256 of a file's content as 64 hex digits."""
     with path.open("rb") as stream:
         return hashlib.file_digest(stream, "sha256").hexdigest()
+
+
+def read_regular(path: Path) -> bytes:
+    """Read a regular file without following a link in its last part.
+
+    Raises:
+        EvidenceError: It is missing, unreadable or something else.
+    """
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+    except OSError as error:
+        raise EvidenceError(f"cannot be read: {error.strerror}", where=str(path)) from error
+    with os.fdopen(descriptor, "rb") as stream:
+        if not stat.S_ISREG(os.fstat(stream.fileno()).st_mode):
+            raise EvidenceError("not a regular file", where=str(path))
+        return stream.read()
 
 
 def dump_json(value: Any) -> bytes:
@@ -50,7 +67,7 @@ def parse_json(data: bytes, *, where: str) -> Any:
     """
     try:
         return json.loads(data.decode("utf-8"), object_pairs_hook=_refuse_duplicates, parse_constant=_refuse_constant)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise EvidenceError(f"not a valid JSON document: {error}", where=where) from error
 
 

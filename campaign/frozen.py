@@ -9,7 +9,6 @@ from acceptance import formats
 from campaign import documents, files
 from campaign.errors import EvidenceError, StateError
 from campaign.paths import HomePaths
-from campaign.sealed import read_regular
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,7 +58,7 @@ def read_frozen(paths: HomePaths) -> Frozen:
         EvidenceError: One does not parse, or is not the one that another names by digest.
         StateError: The home was frozen with other evidence tables.
     """
-    manifest_bytes, protocol_bytes = read_regular(paths.manifest), read_regular(paths.protocol)
+    manifest_bytes, protocol_bytes = files.read_regular(paths.manifest), files.read_regular(paths.protocol)
     manifest = documents.Manifest.parse(manifest_bytes, where=str(paths.manifest))
     protocol = documents.Protocol.parse(protocol_bytes, where=str(paths.protocol))
     protocol_sha256 = files.sha256_bytes(protocol_bytes)
@@ -85,7 +84,7 @@ def _read_candidates(paths: HomePaths, manifest_sha256: str) -> dict[str, docume
         where = paths.candidate(folder.name).manifest
         if folder.name.startswith(".") or not where.exists():
             continue  # a candidate under construction, or one that a killed freeze left: it was never frozen
-        candidate = documents.CandidateManifest.parse(read_regular(where), where=str(where))
+        candidate = documents.CandidateManifest.parse(files.read_regular(where), where=str(where))
         if candidate.id != folder.name or candidate.manifest_sha256 != manifest_sha256:
             raise EvidenceError("names another candidate or another campaign", where=str(where))
         found[candidate.id] = candidate

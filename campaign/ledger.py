@@ -13,6 +13,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+import msgspec
+
 from campaign import files
 from campaign.documents import Act, Entry
 from campaign.errors import EvidenceError, InfrastructureError, StateError
@@ -65,7 +67,7 @@ def head(data: bytes) -> str:
 
 def encode_entry(entry: Entry) -> bytes:
     """Return an entry's line without the newline."""
-    text = json.dumps(entry.model_dump(mode="json"), sort_keys=True, separators=(",", ":"), allow_nan=False)
+    text = json.dumps(msgspec.to_builtins(entry), sort_keys=True, separators=(",", ":"), allow_nan=False)
     return text.encode("ascii")
 
 
@@ -187,7 +189,7 @@ def unlock(paths: HomePaths, clock: Callable[[], float], reason: str) -> Owner |
 
 
 def _owner(owner: Owner) -> dict[str, Any]:
-    return owner.model_dump(mode="json")
+    return owner.to_json()
 
 
 def _read(path: Path) -> bytes:

@@ -17,7 +17,7 @@ from typing import Any
 from campaign import __version__, redact
 
 _TIMEOUT_S = 120
-_OUR_DISTRIBUTIONS = ("click", "pydantic", "sqlalchemy", "submitit", "jinja2", "scipy")
+_OUR_DISTRIBUTIONS = ("click", "msgspec", "pydantic", "sqlalchemy", "submitit", "jinja2", "scipy")
 _GPU_FIELDS = ("name", "uuid", "driver_version", "memory.total", "pci.bus_id")
 _ASK_INTERPRETER = """
 import json, os, platform, sys

@@ -182,7 +182,7 @@ def about_seconds(config: Config, slot: Slot, calibrations: Calibrations) -> flo
 
     Both sides execute the updates of every window, as many as the faster side needs.
     """
-    rules = config.throughput
+    rules = config.throughput.rules
     if slot.kind not in MEASURED_KINDS:
         return None
     sides = ["baseline" if side == "baseline_again" else side for side in slot.order]
@@ -226,7 +226,7 @@ def _balance_row(subject: str, slots: Sequence[Slot]) -> BalanceRow:
 
 def _gates(config: Config, expansion: Expansion) -> list[tuple[RatioGate, str]]:
     """Return the ratio gates with their thresholds as written."""
-    rules = config.throughput
+    rules = config.throughput.rules
     production = sum(workload.production for workload in expansion.workloads)
     gates = [
         (_gate(rules, category.name, len(category.workloads), rules.category_threshold, median=True))

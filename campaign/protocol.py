@@ -39,10 +39,10 @@ def build_protocol(config: Config) -> documents.Protocol:
         campaign=config.name,
         families=("throughput",),
         baseline_first=config.baseline_first,
-        throughput=documents.ThroughputRules(**dict(config.throughput)),
-        limits=documents.Limits(**dict(config.limits)),
-        retries=documents.Retries(**dict(config.retries)),
-        execution=documents.Execution(**dict(config.execution)),
+        throughput=config.throughput.rules,
+        limits=documents.Limits.of(dict(config.limits)),
+        retries=documents.Retries.of(dict(config.retries)),
+        execution=documents.Execution.of(dict(config.execution)),
         categories=expansion.categories,
         workloads=expansion.workloads,
         slots=expand_slots(config, expansion),
@@ -199,10 +199,10 @@ def departures(protocol: documents.Protocol | Config) -> tuple[str, ...]:
         sentences.append("baseline_first is false instead of true: a candidate may be frozen before the baseline ran.")
     for table, model in (("throughput", documents.ThroughputRules), ("retries", documents.Retries)):
         rules = getattr(protocol, table)
-        for key, field in model.model_fields.items():
+        for key, default in model.defaults().items():
             value = getattr(rules, key)
-            if not _same(value, field.default):
-                sentences.append(f"{table}.{key} is {_show(value)} instead of {_show(field.default)}.")
+            if not _same(value, default):
+                sentences.append(f"{table}.{key} is {_show(value)} instead of {_show(default)}.")
     return tuple(sentences)
 
 

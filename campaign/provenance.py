@@ -81,7 +81,7 @@ def _attempts(collection: Collection, owners: Sequence[str]) -> list[dict[str, o
 
 
 def _side(side: documents.Side, *, name: str, frozen_seq: int) -> dict[str, object]:
-    return {**side.model_dump(mode="json"), "id": name, "frozen_seq": frozen_seq}
+    return {**side.to_json(), "id": name, "frozen_seq": frozen_seq}
 
 
 def _seen(attempts: Sequence[dict[str, object]], name: str) -> list[str]:
@@ -119,7 +119,7 @@ def build_provenance(frozen: Frozen, collection: Collection, candidate: str, cha
         "harness_sha256": manifest.harness_sha256,
         "baseline": _side(manifest.baseline, name="baseline", frozen_seq=_froze_baseline_seq(chain.entries)),
         "candidate": _side(theirs.candidate, name=candidate, frozen_seq=candidates[candidate]),
-        "data": {name: data.model_dump(mode="json") for name, data in manifest.data.items()},
+        "data": {name: data.to_json() for name, data in manifest.data.items()},
         "departures": manifest.departures,
         "left_out": {"baseline": manifest.left_out, "candidate": theirs.left_out},
         "undeclared_families": [family for family in FAMILIES if family not in frozen.protocol.families],

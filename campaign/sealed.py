@@ -6,7 +6,6 @@ Nothing is repaired and nothing is guessed; every disagreement becomes a finding
 from __future__ import annotations
 
 import os
-import stat
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -73,36 +72,19 @@ class SealedAttempt:
     """Rows by file name, for the files that are evidence tables."""
 
 
-def read_regular(path: Path) -> bytes:
-    """Read a regular file without following a link in its last part.
-
-    Raises:
-        EvidenceError: It is missing, unreadable or something else.
-    """
-    try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
-    except OSError as error:
-        raise EvidenceError(f"cannot be read: {error.strerror}", where=str(path)) from error
-    with os.fdopen(descriptor, "rb") as stream:
-        if not stat.S_ISREG(os.fstat(stream.fileno()).st_mode):
-            raise EvidenceError("not a regular file", where=str(path))
-        return stream.read()
-
-
 def is_leftover(name: str) -> bool:
     """Return whether a name is that of a temporary file which a killed writer left: never read, never evidence."""
     return name.startswith(".") and name.endswith(".tmp")
 
 
-def _disagreements(said: Mapping[str, object], wanted: Mapping[str, object], where: str) -> Iterator[Finding]:
+def _disagreements(said: documents.Document, wanted: Mapping[str, object], where: str) -> Iterator[Finding]:
     for name, value in wanted.items():
-        if said[name] != value:
-            yield Finding(where=where, what=f"{name} is {said[name]!r} where the plan says {value!r}")
+        if getattr(said, name) != value:
+            yield Finding(where=where, what=f"{name} is {getattr(said, name)!r} where the plan says {value!r}")
 
 
 def _check_start(start: documents.Start, expected: Expected, where: str) -> Iterator[Finding]:
     planned = expected.planned
-    said = start.model_dump()
     wanted: dict[str, object] = {
         "slot": planned.slot,
         "attempt": planned.attempt,
@@ -112,7 +94,7 @@ def _check_start(start: documents.Start, expected: Expected, where: str) -> Iter
         "protocol_sha256": expected.protocol_sha256,
         "harness_sha256": expected.harness_sha256,
     }
-    yield from _disagreements(said, wanted, where)
+    yield from _disagreements(start, wanted, where)
     for side, digest in start.snapshots.items():
         if side not in planned.order and side != "baseline":
             yield Finding(where=where, what=f"snapshots names {side!r}, which this attempt does not run")
@@ -135,7 +117,7 @@ def _check_receipt(receipt: documents.Receipt, start_sha256: str, expected: Expe
         "allocation": expected.allocation,
         "kind": planned.kind,
     }
-    yield from _disagreements(receipt.model_dump(), wanted, where)
+    yield from _disagreements(receipt, wanted, where)
     order = {side: position for position, side in enumerate(planned.order, start=1)}
     for side in receipt.sides:
         if order.get(side.side) != side.position:
@@ -164,7 +146,7 @@ def _read_sealed(folder: AttemptPaths, sealed: documents.SealedFile) -> tuple[by
     if Path(sealed.name).name != sealed.name or sealed.name in (".", ".."):
         return b"", [Finding(where=str(folder.receipt), what=f"{sealed.name!r} is not the name of a file here")]
     try:
-        data = read_regular(path)
+        data = files.read_regular(path)
     except EvidenceError as error:
         return b"", [Finding(where=str(path), what=f"sealed by the receipt, but {error.what}")]
     digest = files.sha256_bytes(data)
@@ -210,7 +192,7 @@ def read_attempt(folder: AttemptPaths, expected: Expected) -> tuple[SealedAttemp
         The attempt, or None and every reason why it cannot be taken.
     """
     try:
-        start_bytes, receipt_bytes = read_regular(folder.start), read_regular(folder.receipt)
+        start_bytes, receipt_bytes = files.read_regular(folder.start), files.read_regular(folder.receipt)
         start = documents.Start.parse(start_bytes, where=str(folder.start))
         receipt = documents.Receipt.parse(receipt_bytes, where=str(folder.receipt))
     except EvidenceError as error:

@@ -7,6 +7,7 @@ import json
 import os
 import sys
 import traceback
+from dataclasses import dataclass
 from typing import Any
 
 import click
@@ -15,37 +16,65 @@ from campaign import __version__
 from campaign.cli.output import Output
 from campaign.errors import CampaignError, ExitCode
 
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One command: where it is, and what the list of commands says of it."""
+
+    module: str
+    """Its ``command`` is the command."""
+    summary: str
+    """The first sentence of the command's help, here so that the list imports no command; a test compares the two."""
+
+
 COMMANDS = {
-    "init": "campaign.cli.init",
-    "plan": "campaign.cli.plan",
-    "schema": "campaign.cli.schema",
-    "freeze": "campaign.cli.freeze",
-    "submit": "campaign.cli.submit",
-    "status": "campaign.cli.status",
-    "show": "campaign.cli.show",
-    "cancel": "campaign.cli.cancel",
-    "unlock": "campaign.cli.unlock",
-    "collect": "campaign.cli.collect",
-    "report": "campaign.cli.report",
-    "doctor": "campaign.cli.doctor",
+    "init": Entry("campaign.cli.init", "Write a commented campaign.toml and an adapter stub into DIR."),
+    "plan": Entry("campaign.cli.plan", "Show slots, allocations, device-hours, disk and power of CONFIG."),
+    "schema": Entry("campaign.cli.schema", "Print the JSON Schema of campaign.toml, for editors."),
+    "freeze": Entry(
+        "campaign.cli.freeze", "Freeze the rules, the programs and the baseline of CONFIG; or, later, a candidate."
+    ),
+    "submit": Entry("campaign.cli.submit", "Submit what is missing, and only that."),
+    "status": Entry("campaign.cli.status", "Show the slots by phase and state, and what stands in the way."),
+    "show": Entry(
+        "campaign.cli.show",
+        "Show one slot: its attempts, endings, node, job, the end of its log and where to look further.",
+    ),
+    "cancel": Entry(
+        "campaign.cli.cancel",
+        "End every job of this campaign that has not ended, and give up submissions that never reached a scheduler.",
+    ),
+    "unlock": Entry(
+        "campaign.cli.unlock",
+        "Remove the lock that a process left which is gone for good, such as on a host that crashed.",
+    ),
+    "collect": Entry("campaign.cli.collect", "Check what the attempts left and store it in campaign.sqlite."),
+    "report": Entry(
+        "campaign.cli.report", "Collect, let the frozen acceptance judge, render the report and print the gate table."
+    ),
+    "doctor": Entry("campaign.cli.doctor", "Look at everything around a campaign that can go wrong before it starts."),
 }
-"""Command name to the module whose ``command`` implements it."""
+"""In the order of a campaign's life."""
 
 
 class LazyGroup(click.Group):
     """A group that imports a command's module when the command is used, so that start-up stays fast."""
 
-    def list_commands(self, ctx: click.Context) -> list[str]:
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature
         """Return the command names in the order of a campaign's life."""
         return list(COMMANDS)
 
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002 - click's signature
         """Import and return one command."""
         if cmd_name not in COMMANDS:
             return None
-        command = importlib.import_module(COMMANDS[cmd_name]).command
-        assert isinstance(command, click.Command)
+        command: click.Command = importlib.import_module(COMMANDS[cmd_name].module).command
         return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002 - click's signature
+        """List the commands without importing one."""
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, entry.summary) for name, entry in COMMANDS.items()])
 
 
 @click.group(
@@ -101,7 +130,7 @@ def main(arguments: list[str] | None = None) -> int:
             click.echo(json.dumps({"error": {"what": error.format_message()}, "exit_code": error.exit_code}))
         return int(ExitCode.USAGE)
     except BrokenPipeError:
-        sys.stdout = None  # type: ignore[assignment]  # nothing more can be written, not even at shutdown
+        sys.stdout = None  # nothing more can be written, not even at shutdown
         return int(ExitCode.DONE)
     return int(result) if isinstance(result, int) else int(ExitCode.DONE)
 

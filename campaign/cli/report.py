@@ -34,8 +34,8 @@ def _value(made: Report, exit_code: int) -> dict[str, object]:
         "verdict": str(made.verdict),
         "verdict_sha256": made.evaluation.sha256,
         "report": str(made.page),
-        "families": {name: family.model_dump(mode="json") for name, family in verdict.families.items()},
-        "gates": [gate.model_dump(mode="json") for gate in verdict.gates],
+        "families": {name: family.to_json() for name, family in verdict.families.items()},
+        "gates": [gate.to_json() for gate in verdict.gates],
     }
 
 

@@ -26,4 +26,4 @@ def command(*, reason: str, home: HomePaths, output: Output) -> None:
     if owner is None:
         output.result("there is no lock", {"unlocked": False, "owner": None})
     else:
-        output.result(f"removed the lock of {owner.describe()}", {"unlocked": True, "owner": owner.model_dump()})
+        output.result(f"removed the lock of {owner.describe()}", {"unlocked": True, "owner": owner.to_json()})

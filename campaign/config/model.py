@@ -40,7 +40,7 @@ Endings: TypeAlias = Annotated[tuple[Annotated[Ending, Strict(strict=False)], ..
 
 def _default(model: type[documents.Document], key: str) -> Any:
     """Return the default of a protocol number: documents.py is the one place that knows it."""
-    return model.model_fields[key].default
+    return model.defaults()[key]
 
 
 class Table(BaseModel):
@@ -83,7 +83,7 @@ class Harness(Table):
     python: Interpreter | None = Field(default=None, description="interpreter of the harness; the baseline's if absent")
 
 
-class Execution(documents.Execution):
+class Execution(Table):
     """What a side may use."""
 
     device: Literal["cpu", "cuda"] = Field(
@@ -94,7 +94,7 @@ class Execution(documents.Execution):
     )
 
 
-class Throughput(documents.ThroughputRules):
+class Throughput(Table):
     """Rules of the throughput family."""
 
     repeats: int = Field(
@@ -161,6 +161,11 @@ class Throughput(documents.ThroughputRules):
         description="how far, in seconds, they may be apart in any case",
     )
 
+    @property
+    def rules(self) -> documents.ThroughputRules:
+        """The rules as they are frozen."""
+        return documents.ThroughputRules.of(dict(self))
+
 
 class Numerical(Table):
     """Declares the numerical family: matched local updates of every workload."""
@@ -176,7 +181,7 @@ class Convergence(Table):
     )
 
 
-class Limits(documents.Limits):
+class Limits(Table):
     """How long a side may take for one answer, and how much it may print."""
 
     import_s: int = Field(
@@ -195,7 +200,7 @@ class Limits(documents.Limits):
     )
 
 
-class Retries(documents.Retries):
+class Retries(Table):
     """Which endings allow another attempt."""
 
     max_attempts: int = Field(

@@ -6,11 +6,9 @@ import base64
 import json
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Literal
 
-from pydantic import Field
-
-from campaign.documents import Document
+from campaign.documents import Document, Natural
 from campaign.errors import EvidenceError
 from campaign.snapshot.entries import Entry, EntryType, Mode, Origin
 
@@ -20,7 +18,7 @@ class _Item(Document):
     path_b64: str | None = None
     type: EntryType
     mode: Mode
-    bytes: Annotated[int, Field(ge=0)]
+    bytes: Natural
     sha256: str
     origin: Origin
 

@@ -10,11 +10,9 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from typing import Literal, TypeAlias, TypeVar
 
-from pydantic import Field
-
 from acceptance.formats import Ending
 from campaign import files
-from campaign.documents import Document, Entry
+from campaign.documents import Document, Entry, Natural, Positive
 from campaign.errors import EvidenceError
 
 Cluster: TypeAlias = Literal["slurm", "local"]
@@ -24,8 +22,8 @@ class IntendedAttempt(Document):
     """One attempt of an intended allocation."""
 
     slot: str
-    attempt: int = Field(ge=1)
-    updates: int = Field(ge=0)
+    attempt: Positive
+    updates: Natural
     """Updates per window; 0 for a pilot."""
 
 
@@ -33,7 +31,7 @@ class IntendedAllocation(Document):
     """One allocation that is about to be submitted."""
 
     allocation: str
-    minutes: int = Field(ge=1)
+    minutes: Positive
     """Time limit asked of the scheduler."""
     plan_sha256: str
     """Digest of its allocation.json."""
@@ -86,7 +84,7 @@ class EndedAttempt(Document):
     """Data of ``ended``: an attempt that left no receipt, with the ending that the scheduler's record gives it."""
 
     slot: str
-    attempt: int = Field(ge=1)
+    attempt: Positive
     allocation: str
     ending: Ending
     reason: str

@@ -263,7 +263,7 @@ class Desk:
 
 
 def _append(ledger: ledgers.Ledger, act: Act, data: Document) -> None:
-    ledger.append(act, data.model_dump(mode="json"))
+    ledger.append(act, data.to_json())
 
 
 def _batch_of(submission: acts.Submission, cluster: acts.Cluster) -> Batch:

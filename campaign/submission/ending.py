@@ -106,7 +106,7 @@ def cancel(desk: Desk, reason: str, say: Say) -> Cancellation:
         processes = _local_processes(desk, view.history, names)
         slurm_jobs = _slurm_jobs(view.history, names)
         # The wish first: should the next step fail, the record says why jobs may have vanished.
-        ledger.append("cancelled", acts.Cancelled(allocations=tuple(names), reason=reason).model_dump(mode="json"))
+        ledger.append("cancelled", acts.Cancelled(allocations=tuple(names), reason=reason).to_json())
         if slurm_jobs:
             desk.slurm.cancel(slurm_jobs)
     end_processes(processes)

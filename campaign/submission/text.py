@@ -33,7 +33,7 @@ def describe_batch(frozen: Frozen, batch: Batch) -> dict[str, Any]:
         "cluster": batch.cluster,
         "most_device_hours": round(_hours(frozen, batch), 3),
         "allocations": [
-            {"allocation": one.allocation, "attempts": [attempt.model_dump(mode="json") for attempt in one.attempts]}
+            {"allocation": one.allocation, "attempts": [attempt.to_json() for attempt in one.attempts]}
             for one in batch.allocations
         ],
     }

@@ -100,9 +100,7 @@ def test_a_protocol_without_any_family_never_passes(tmp_path: Path) -> None:
 @pytest.mark.parametrize("names", [[], [("", "idle")]])
 def test_a_throughput_family_without_a_gate_never_passes(tmp_path: Path, names: list[tuple[str, str]]) -> None:
     protocol = make_protocol(names, ThroughputRules(solo=False))
-    quiet = protocol.model_copy(
-        update={"workloads": tuple(item.model_copy(update={"production": False}) for item in protocol.workloads)}
-    )
+    quiet = protocol.replace(workloads=tuple(item.replace(production=False) for item in protocol.workloads))
     campaign = replace_protocol(make_campaign(tmp_path), quiet)
     verdict = campaign.verdict()
     (found,) = [gate for gate in verdict["gates"] if gate["family"] == "throughput"]

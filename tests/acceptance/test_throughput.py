@@ -40,7 +40,7 @@ def one(tmp_path: Path, *ratios: str, production: str = "1", **rules: Any) -> Ca
 
 def merge_categories(campaign: Campaign) -> Campaign:
     """Put all categories' workloads into one category called all."""
-    value = campaign.protocol.model_dump()
+    value = campaign.protocol.to_json()
     names = [workload["name"] for workload in value["workloads"] if workload["category"]]
     value["categories"] = ({"name": "all", "workloads": tuple(names)},)
     for workload in value["workloads"]:
@@ -59,7 +59,7 @@ def merge_categories(campaign: Campaign) -> Campaign:
                 row["category"] = "all"
     merged = Campaign(
         folder=campaign.folder,
-        protocol=type(campaign.protocol).model_validate(value),
+        protocol=type(campaign.protocol).of(value),
         tables=tables,
         identity=campaign.identity,
     )
@@ -302,7 +302,7 @@ def test_swapping_the_sides_gives_the_reciprocal(tmp_path: Path, ratio: str) -> 
     campaign = one(tmp_path, ratio)
     before = gate(campaign, "throughput/all/repeat-1")["value"]
     swap = {"baseline": "candidate", "candidate": "baseline"}
-    value = campaign.protocol.model_dump()
+    value = campaign.protocol.to_json()
     for slot in value["slots"]:
         if slot["kind"] == "pair":
             slot["order"] = slot["order"][::-1]
@@ -312,7 +312,7 @@ def test_swapping_the_sides_gives_the_reciprocal(tmp_path: Path, ratio: str) -> 
                 row["side"] = swap[row["side"]]
     swapped = Campaign(
         folder=campaign.folder,
-        protocol=type(campaign.protocol).model_validate(value),
+        protocol=type(campaign.protocol).of(value),
         tables=campaign.tables,
         identity=campaign.identity,
     )

@@ -39,7 +39,7 @@ def pair(tmp_path_factory: pytest.TempPathFactory) -> Bench:
         environment={"TINY_DATA": "/data/tiny"},
         pass_environment=("SITE_LICENSE", "ABSENT"),
     )
-    bench.runnables["candidate"] = bench.runnables["candidate"].model_copy(update={"python_path": ("pkg",)})
+    bench.runnables["candidate"] = bench.runnables["candidate"].replace(python_path=("pkg",))
     bench.environment = {"SITE_LICENSE": "1234", "SLURM_CPU_BIND": "mask", "PMI_RANK": "0", "PYTHONPATH": "/elsewhere"}
     bench.environment |= {"LD_PRELOAD": "", "AWS_SECRET_ACCESS_KEY": "s3cret", "CUDA_VISIBLE_DEVICES": "3"}
     done = bench.run(bench.plan(PAIR))
@@ -259,7 +259,7 @@ def test_data_that_changed_since_the_freeze_ends_every_attempt(tmp_path: Path, k
     digest = digest_folder(place) if kind == "folder" else files.sha256_file(place)
     bench = make_bench(tmp_path)
     bench.data = {"plays": documents.DataIdentity(path=str(place), sha256=digest, bytes=5, files=1)}
-    good, bad = SOLO, SOLO.model_copy(update={"attempt": 2})
+    good, bad = SOLO, SOLO.replace(attempt=2)
     bench.run(bench.plan(good, allocation="a1"))
     path.write_bytes(b"not b")
     bench.run(bench.plan(bad, allocation="a2"))

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from campaign import documents, files
+from campaign import documents
 from reports.render import write_report
 from tests.support.evidence import (
     BASELINE_SHA256,
@@ -91,7 +91,7 @@ def write_evaluation(campaign: Campaign, **changes: Any) -> Path:
     result = campaign.evaluate()
     assert result.verdict is not None, result.faults
     (campaign.folder / "verdict.json").write_bytes(result.verdict)
-    provenance = documents.Provenance.model_validate_json(files.dump_json(provenance_of(campaign, **changes)))
+    provenance = documents.Provenance.of(provenance_of(campaign, **changes))
     (campaign.folder / "provenance.json").write_bytes(provenance.to_bytes())
     return campaign.folder
 

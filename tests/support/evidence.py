@@ -139,7 +139,7 @@ def make_campaign(
             baseline_sha256=BASELINE_SHA256,
             candidate=CANDIDATE,
             candidate_sha256=CANDIDATE_SHA256,
-        ).model_dump(),
+        ).to_json(),
     )
     values = {name: by_repeat for (_, name), by_repeat in wanted.items()}
     for slot in protocol.slots:
@@ -225,7 +225,7 @@ def _order(other: str, *, baseline_first: bool) -> tuple[str, ...]:
 
 
 def _slot(name: str, kind: str, workload: str, repeat: int, *, pair: int, order: tuple[str, ...]) -> Slot:
-    return Slot.model_validate(
+    return Slot.of(
         {
             "slot": name,
             "side": name.partition("/")[0],

@@ -98,7 +98,7 @@ class Bench:
     def plan(self, *attempts: documents.PlannedAttempt, allocation: str = "a00001") -> Path:
         """Write allocation.json; return its path."""
         names = {"candidate" if side == "candidate" else "baseline" for one in attempts for side in one.order}
-        plan = documents.AllocationPlan.model_validate(
+        plan = documents.AllocationPlan.of(
             {
                 "allocation": allocation,
                 "key": "key",
@@ -201,7 +201,7 @@ def freeze_side(bench_root: Path, identity: str, sources: Mapping[str, str], **c
         "pass_environment": (),
         "launch": (),
     }
-    return documents.Runnable.model_validate({**values, **changes})
+    return documents.Runnable.of({**values, **changes})
 
 
 def make_protocol(

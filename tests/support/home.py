@@ -258,7 +258,7 @@ class Home:
             candidate=self.candidate if slot.side == "candidate" else "",
             allocations=(intended,),
         )
-        self.append("intent", intent.model_dump(mode="json"))
+        self.append("intent", intent.to_json())
         return allocation
 
     def _snapshot(self, side: str) -> str:
@@ -289,7 +289,7 @@ class Home:
             reason="the scheduler said so",
             source="sacct",
         )
-        self.append("ended", ended.model_dump(mode="json"))
+        self.append("ended", ended.to_json())
 
     def tables(self, slot: documents.Slot, number: int, allocation: str) -> dict[str, bytes]:
         """Return the evidence tables of a completed attempt."""

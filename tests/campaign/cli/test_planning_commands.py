@@ -122,23 +122,21 @@ def test_schema_is_the_published_one(capsys: pytest.CaptureFixture[str]) -> None
 
 
 def _write_receipt(home: HomePaths, slot: str, attempt: int, *, ending: str, calibration: Calibration | None) -> None:
-    receipt = Receipt.model_validate_json(
-        json.dumps(
-            {
-                "start_sha256": "0" * 64,
-                "slot": slot,
-                "attempt": attempt,
-                "allocation": "x",
-                "kind": "pilot",
-                "ending": ending,
-                "reason": "",
-                "elapsed_s": 1.0,
-                "at": 1.0,
-                "sides": [],
-                "calibration": None if calibration is None else calibration.model_dump(),
-                "files": [],
-            }
-        )
+    receipt = Receipt.of(
+        {
+            "start_sha256": "0" * 64,
+            "slot": slot,
+            "attempt": attempt,
+            "allocation": "x",
+            "kind": "pilot",
+            "ending": ending,
+            "reason": "",
+            "elapsed_s": 1.0,
+            "at": 1.0,
+            "sides": [],
+            "calibration": calibration,
+            "files": [],
+        }
     )
     path = home.attempt(slot, attempt).receipt
     path.parent.mkdir(parents=True)

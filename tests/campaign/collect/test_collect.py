@@ -344,7 +344,7 @@ def test_a_plan_changed_after_the_intent_is_refused(home: Home) -> None:
 
 
 def test_a_slot_outside_the_protocol_is_refused(home: Home) -> None:
-    home.attempt(home.slot(PAIR).model_copy(update={"slot": "candidate/pair/sync-b4/r9"}))
+    home.attempt(home.slot(PAIR).replace(slot="candidate/pair/sync-b4/r9"))
     assert "is not a slot of the protocol" in messages(run(home))
 
 

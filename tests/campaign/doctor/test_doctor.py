@@ -25,8 +25,8 @@ def marks(checks: list[Check]) -> dict[str, Mark]:
 def name_python(home: Home, python: str) -> None:
     """Make a home's manifest name an interpreter."""
     manifest = documents.Manifest.read(home.paths.manifest)
-    side = manifest.baseline.model_copy(update={"python": python})
-    changed = manifest.model_copy(update={"baseline": side, "harness_python": python})
+    side = manifest.baseline.replace(python=python)
+    changed = manifest.replace(baseline=side, harness_python=python)
     home.paths.manifest.write_bytes(changed.to_bytes())
 
 

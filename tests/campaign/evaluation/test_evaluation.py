@@ -55,12 +55,12 @@ def freeze_program(home: Home, main: str) -> None:
 def refreeze(home: Home) -> None:
     """Make the manifests say that the acceptance program is the one that is there."""
     manifest = documents.Manifest.read(home.paths.manifest)
-    changed = manifest.model_copy(update={"acceptance_sha256": tree_digest(home.paths.acceptance)})
+    changed = manifest.replace(acceptance_sha256=tree_digest(home.paths.acceptance))
     home.paths.manifest.write_bytes(changed.to_bytes())
     path = home.paths.candidate(CANDIDATE).manifest
     candidate = documents.CandidateManifest.read(path)
     digest = files.sha256_bytes(changed.to_bytes())
-    path.write_bytes(candidate.model_copy(update={"manifest_sha256": digest}).to_bytes())
+    path.write_bytes(candidate.replace(manifest_sha256=digest).to_bytes())
 
 
 def test_the_verdict_is_what_the_program_prints_when_it_is_run_alone(home: Home) -> None:
@@ -220,7 +220,7 @@ def test_a_verdict_about_something_else_is_refused(home: Home, field: str) -> No
         freeze_program(home, PRINT.format(text=printed, code=0))
     else:
         identity = documents.Identity.read(evidence.identity)
-        evidence.identity.write_bytes(identity.model_copy(update={field: "0" * 64}).to_bytes())
+        evidence.identity.write_bytes(identity.replace(**{field: "0" * 64}).to_bytes())
     with pytest.raises(EvidenceError, match=f"about another {field.removesuffix('_sha256')}"):
         judge(home)
 

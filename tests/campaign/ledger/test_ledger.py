@@ -45,7 +45,7 @@ def dead_owner(**changes: object) -> lock.Owner:
         "process_start": 1,
         "nonce": "0" * 16,
     }
-    return lock.Owner.model_validate({**values, **changes})
+    return lock.Owner.of({**values, **changes})
 
 
 # --- the chain --------------------------------------------------------------------------------------------------------
@@ -219,7 +219,7 @@ def test_the_lock_of_a_dead_process_is_taken_over_and_recorded(home: HomePaths) 
     fill(home, 1)
     entries = read_entries(home)
     assert [entry.act for entry in entries] == ["lock_taken_over", "collected"]
-    assert entries[0].data == {"owner": owner.model_dump()}
+    assert entries[0].data == {"owner": owner.to_json()}
     assert not home.lock.exists()
 
 
@@ -276,7 +276,7 @@ def test_unlock_removes_a_foreign_lock_and_records_who_and_why(home: HomePaths) 
     home.lock.write_bytes(owner.to_bytes())
     assert unlock(home, clock, " node17 was reinstalled ") == owner
     (entry,) = read_entries(home)
-    assert (entry.act, entry.data) == ("unlocked", {"owner": owner.model_dump(), "reason": "node17 was reinstalled"})
+    assert (entry.act, entry.data) == ("unlocked", {"owner": owner.to_json(), "reason": "node17 was reinstalled"})
     assert not home.lock.exists()
 
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from acceptance.formats import TABLES
 from campaign.config.load import load_config, parse_config
 from campaign.config.model import Config
-from campaign.documents import Protocol, Retries, Slot, ThroughputRules
+from campaign.documents import Document, Protocol, Retries, Slot, ThroughputRules
 from campaign.errors import ConfigError
 from campaign.matrix import expand
 from campaign.packing import pack
@@ -220,20 +220,17 @@ def test_every_departure_is_one_sentence() -> None:
 
 def test_every_rule_can_depart() -> None:
     protocol = build_protocol(parse())
-    changed: dict[type, dict[str, object]] = {ThroughputRules: {}, Retries: {}}
+    changed: dict[type[Document], dict[str, object]] = {ThroughputRules: {}, Retries: {}}
     for model, values in changed.items():
-        for key, field in model.model_fields.items():  # type: ignore[attr-defined]  # both are pydantic models
-            default = field.default
+        for key, default in model.defaults().items():
             values[key] = (
                 not default if isinstance(default, bool)
                 else default + 1 if isinstance(default, int)
                 else "7" if isinstance(default, str)
                 else ()
             )  # fmt: skip
-    other = protocol.model_copy(
-        update={
-            "throughput": protocol.throughput.model_copy(update=changed[ThroughputRules]),
-            "retries": protocol.retries.model_copy(update=changed[Retries]),
-        }
+    other = protocol.replace(
+        throughput=protocol.throughput.replace(**changed[ThroughputRules]),
+        retries=protocol.retries.replace(**changed[Retries]),
     )
-    assert len(departures(other)) == len(ThroughputRules.model_fields) + len(Retries.model_fields)
+    assert len(departures(other)) == len(ThroughputRules.defaults()) + len(Retries.defaults())

@@ -31,9 +31,9 @@ def submission(cluster: str = "slurm", job: str = "7", start: int = 0, machine: 
         "boot_id": place.boot_id, "process_start": start, "source": "transport",
     }  # fmt: skip
     return Submission(
-        intent=Intent.model_validate(intent),
+        intent=Intent.of(intent),
         intended_at=0.0,
-        submitted=Submitted.model_validate(data),
+        submitted=Submitted.of(data),
         submitted_at=0.0,
         not_submitted=None,
     )
