@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 from acceptance.formats import Ending
 from campaign import documents, files, machine
+from campaign.collect import collect, require_intact
 from campaign.config.load import differing_tables, parse_config
 from campaign.config.model import Config
 from campaign.errors import EvidenceError, StateError
@@ -68,6 +69,7 @@ def freeze_candidate(
     Raises:
         ConfigError: Another table differs, or something cannot be frozen.
         StateError: The baseline comes first, or there is another candidate of the same tree.
+        EvidenceError: What was frozen or collected is not what it was.
     """
     if not paths.manifest.exists():
         raise StateError(
@@ -77,7 +79,7 @@ def freeze_candidate(
         frozen = read_frozen(paths)
         _require_baseline_act(paths, frozen, ledger)
         _require_same_tables(read_frozen_config(paths, frozen.manifest), config)
-        _require_baseline_evidence(paths, frozen.protocol)
+        _require_baseline_evidence(paths, frozen.protocol, ledger)
         work = Freezing(config=config, paths=paths, ledger=ledger, progress=progress)
         return _freeze_candidate(work, frozen, source)
 
@@ -156,12 +158,18 @@ def _require_same_tables(frozen: Config, config: Config) -> None:
     )
 
 
-def _require_baseline_evidence(paths: HomePaths, protocol: documents.Protocol) -> None:
-    """With baseline_first, every slot of the baseline's phase must have a sealed attempt that completed."""
+def _require_baseline_evidence(paths: HomePaths, protocol: documents.Protocol, ledger: Ledger) -> None:
+    """With baseline_first, have a completed attempt of every slot of the baseline's phase in the ledger.
+
+    It is collected here, so that the ledger tells from the order of its entries which came first.
+    """
     if not protocol.baseline_first:
         return
+    collection = collect(paths, ledger)
+    require_intact(collection)
+    completed = {slot for (slot, _), own in collection.receipts_read.items() if own.ending is Ending.COMPLETED}
     slots = [slot.slot for slot in protocol.slots if slot.side == "baseline" and slot.phase == "baseline"]
-    missing = [slot for slot in slots if not _is_completed(paths, slot)]
+    missing = [slot for slot in slots if slot not in completed]
     if missing:
         raise StateError(
             f"{len(missing)} of {len(slots)} baseline slots are not completed, {missing[0]} first",
@@ -169,22 +177,6 @@ def _require_baseline_evidence(paths: HomePaths, protocol: documents.Protocol) -
             why="baseline_first is true: a candidate comes only after the baseline's evidence",
             hint=f"campaign submit --phase baseline --home {paths.root}",
         )
-
-
-def _is_completed(paths: HomePaths, slot: str) -> bool:
-    return any(receipt.ending is Ending.COMPLETED for receipt in _read_receipts(paths, slot))
-
-
-def _read_receipts(paths: HomePaths, slot: str) -> Iterator[documents.Receipt]:
-    number = 1
-    while paths.attempt(slot, number).root.is_dir():
-        where = paths.attempt(slot, number).receipt
-        if where.exists():
-            receipt = documents.Receipt.read(where)
-            if (receipt.slot, receipt.attempt) != (slot, number):
-                raise EvidenceError("the receipt of another attempt", where=str(where))
-            yield receipt
-        number += 1
 
 
 def _require_same_candidate(paths: HomePaths, known: documents.CandidateManifest, side: documents.Side) -> None:

@@ -16,9 +16,11 @@ from campaign.cli.output import Output
 from campaign.config.load import load_config
 from campaign.freeze import Result, freeze_baseline
 from campaign.freeze_candidate import freeze_candidate, read_configuration
+from campaign.frozen import read_frozen
 from campaign.paths import HomePaths
 from campaign.programs import find_programs
 from campaign.sides import Progress, no_progress
+from campaign.submission.desk import settle_home
 
 _MOST_LINES = 20
 """Most left-out lines that are shown; the manifest has them all."""
@@ -65,7 +67,7 @@ def command(
         if candidate is not None:
             if config is not None:
                 raise click.UsageError("with --candidate the configuration is named by --config FILE")
-            result = _freeze_candidate(candidate, candidate_config, home, progress)
+            result = _freeze_candidate(candidate, candidate_config, home, progress, output)
         else:
             result = _freeze_baseline(config, candidate_config, home, progress)
     _say(result, output)
@@ -81,8 +83,12 @@ def _freeze_baseline(config: Path | None, option: Path | None, home: Path | None
     return freeze_baseline(loaded, paths, programs=find_programs(), clock=time.time, progress=progress)
 
 
-def _freeze_candidate(source: str, option: Path | None, home: Path | None, progress: Progress) -> Result:
+def _freeze_candidate(
+    source: str, option: Path | None, home: Path | None, progress: Progress, output: Output
+) -> Result:
     paths = find_home(home, Path.cwd())
+    if read_frozen(paths).protocol.baseline_first:
+        settle_home(paths, time.time, output.note)
     loaded = load_config(option) if option is not None else read_configuration(paths)
     tree = Path(source) if source else None
     return freeze_candidate(loaded, paths, source=tree, clock=time.time, progress=progress)

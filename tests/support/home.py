@@ -188,6 +188,11 @@ class Home:
     ratio: Callable[[str, int], float] = field(default=lambda _workload, _repeat: 1.1)
     allocations: int = 0
 
+    @property
+    def manifest(self) -> documents.Manifest:
+        """The baseline's manifest."""
+        return documents.Manifest.read(self.paths.manifest)
+
     # --- the ledger
 
     def append(self, act: documents.Act, data: dict[str, Any]) -> None:
@@ -235,7 +240,7 @@ class Home:
             home=str(self.paths.root),
             manifest_sha256=files.sha256_file(self.paths.manifest),
             protocol_sha256=files.sha256_file(self.paths.protocol),
-            harness_sha256="d" * 64,
+            harness_sha256=self.manifest.harness_sha256,
             sides=sides,
             data={},
             attempts=planned,
@@ -262,7 +267,7 @@ class Home:
         return allocation
 
     def _snapshot(self, side: str) -> str:
-        return self.snapshot_sha256 if side == "candidate" else SNAPSHOTS["baseline"]
+        return self.snapshot_sha256 if side == "candidate" else self.manifest.baseline.snapshot_sha256
 
     def _runnable(self, side: Literal["baseline", "candidate"]) -> documents.Runnable:
         described = make_side(self._snapshot(side))
@@ -360,7 +365,7 @@ class Home:
             kind=slot.kind,
             manifest_sha256=files.sha256_file(self.paths.manifest),
             protocol_sha256=files.sha256_file(self.paths.protocol),
-            harness_sha256="d" * 64,
+            harness_sha256=self.manifest.harness_sha256,
             snapshots={side: self._snapshot(side) for side in slot.order},
             job=documents.JobIdentity(
                 scheduler="local", cluster="", job_id="1", array_job_id="", array_task_id="", restart_count=0

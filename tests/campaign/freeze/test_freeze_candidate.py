@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 
@@ -7,12 +8,16 @@ import pytest
 
 from acceptance.formats import Ending
 from campaign import documents, files
+from campaign.cli.main import main
+from campaign.collect import collect
 from campaign.errors import ConfigError, EvidenceError, StateError
 from campaign.frozen import read_frozen
-from campaign.ledger import read_entries
+from campaign.ledger import Ledger, read_entries
+from campaign.provenance import Chain, build_provenance
 from campaign.snapshot import digest_folder
-from tests.support.freezing import Setting, make_setting
+from tests.support.freezing import Setting, clock, make_setting
 from tests.support.git import write_files
+from tests.support.home import Home
 
 
 @pytest.fixture
@@ -130,49 +135,69 @@ def baseline_first(text: str) -> str:
     return text.replace("baseline_first = false", "baseline_first = true")
 
 
-def write_receipt(setting: Setting, slot: documents.Slot, number: int, ending: Ending) -> None:
-    receipt = documents.Receipt(
-        start_sha256="0" * 64,
-        slot=slot.slot,
-        attempt=number,
-        allocation="a1",
-        kind=slot.kind,
-        ending=ending,
-        reason="",
-        elapsed_s=1.0,
-        at=1.0,
-        sides=(),
-        calibration=None,
-        files=(),
-    )
-    paths = setting.home.attempt(slot.slot, number)
-    paths.root.mkdir(parents=True)
-    paths.receipt.write_bytes(receipt.to_bytes())
-
-
-def test_with_baseline_first_every_baseline_slot_must_be_completed(setting: Setting) -> None:
+@pytest.fixture
+def home(setting: Setting) -> Home:
+    """A home that waits for its baseline's evidence."""
     setting.freeze(baseline_first)
-    slots = [slot for slot in read_frozen(setting.home).protocol.slots if slot.phase == "baseline"]
-    for slot in slots[1:]:
-        write_receipt(setting, slot, 1, Ending.COMPLETED)
-    write_receipt(setting, slots[0], 1, Ending.NODE_FAIL)
-    with pytest.raises(StateError, match=f"1 of {len(slots)} baseline slots are not completed") as caught:
+    return Home(paths=setting.home, protocol=read_frozen(setting.home).protocol)
+
+
+def baseline_slots(home: Home) -> list[documents.Slot]:
+    return [slot for slot in home.protocol.slots if slot.phase == "baseline"]
+
+
+def test_with_baseline_first_every_baseline_slot_must_be_completed(setting: Setting, home: Home) -> None:
+    first, *others = baseline_slots(home)
+    for slot in others:
+        home.attempt(slot)
+    home.attempt(first, ending=Ending.NODE_FAIL)
+    with pytest.raises(StateError, match=f"1 of {len(others) + 1} baseline slots are not completed") as caught:
         setting.freeze_candidate(baseline_first)
-    assert slots[0].slot in caught.value.what
+    assert first.slot in caught.value.what
     assert "campaign submit --phase baseline" in caught.value.hint
-    setting.home.attempt(slots[0].slot, 2).root.mkdir()  # running: there is no receipt yet
+    running = home.plan(first, 2)
     with pytest.raises(StateError, match="not completed"):
         setting.freeze_candidate(baseline_first)
-    write_receipt(setting, slots[0], 3, Ending.COMPLETED)
+    home.run(first, 2, running)
     assert setting.freeze_candidate(baseline_first).is_new
 
 
-def test_a_receipt_that_was_copied_to_another_slot_does_not_count(setting: Setting) -> None:
-    setting.freeze(baseline_first)
-    first, second, *_ = [slot for slot in read_frozen(setting.home).protocol.slots if slot.phase == "baseline"]
-    write_receipt(setting, first, 1, Ending.COMPLETED)
+def test_the_baselines_evidence_is_in_the_ledger_before_the_candidate(
+    setting: Setting, home: Home, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for slot in baseline_slots(home):
+        home.attempt(slot)
+    assert [entry.act for entry in read_entries(setting.home) if entry.act == "collected"] == []
+    assert main(["freeze", "--candidate", "--home", str(setting.home.root), "--json"]) == 0
+    candidate = json.loads(capsys.readouterr().out)["id"]
+    *_, collected, froze = read_entries(setting.home)
+    assert (collected.act, froze.act) == ("collected", "froze_candidate")
+    assert {name.rpartition("/")[0] for name in collected.data["receipts"]} == {s.slot for s in baseline_slots(home)}
+    assert main(["collect", "--home", str(setting.home.root)]) == 0
+    frozen, entries = read_frozen(setting.home), read_entries(setting.home)
+    with Ledger.open(setting.home, clock) as ledger:
+        chain = Chain(entries=entries, head=ledger.head)
+        provenance = build_provenance(frozen, collect(setting.home, ledger), candidate, chain)
+    assert provenance.ledger.baseline_sealed_seq == collected.seq
+    assert collected.seq < provenance.candidate.frozen_seq == froze.seq
+
+
+def test_nothing_is_frozen_onto_evidence_that_was_tampered_with(setting: Setting, home: Home) -> None:
+    for slot in baseline_slots(home):
+        home.attempt(slot)
+    table = home.folder(baseline_slots(home)[0].slot).root / "baseline.csv"
+    table.write_bytes(table.read_bytes().replace(b"0.5", b"0.4"))
+    assert main(["freeze", "--candidate", "--home", str(setting.home.root)]) == 5
+    assert not setting.home.candidates.exists()
+    assert "froze_candidate" not in [entry.act for entry in read_entries(setting.home)]
+
+
+def test_a_receipt_that_was_copied_to_another_slot_does_not_count(setting: Setting, home: Home) -> None:
+    first, second, *others = baseline_slots(home)
+    for slot in (first, *others):
+        home.attempt(slot)
+    home.start(second, 1, home.plan(second))
     copied = setting.home.attempt(second.slot, 1)
-    copied.root.mkdir(parents=True)
     copied.receipt.write_bytes(setting.home.attempt(first.slot, 1).receipt.read_bytes())
-    with pytest.raises(EvidenceError, match="the receipt of another attempt"):
+    with pytest.raises(EvidenceError, match="the evidence is not what was sealed"):
         setting.freeze_candidate(baseline_first)
