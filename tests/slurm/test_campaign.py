@@ -34,7 +34,7 @@ def receipts(home: Path) -> list[tuple[dict[str, Any], dict[str, Any]]]:
 def accounted_jobs() -> dict[str, str]:
     """Return state by job id of every job in accounting, array tasks by their own ids."""
     query = ["sacct", "-X", "-n", "-P", "-D", "-S", "now-1days", "-o", "JobID,State"]
-    lines = subprocess.run(query, capture_output=True, text=True, check=True).stdout.split()
+    lines = subprocess.run(query, capture_output=True, text=True, check=True).stdout.splitlines()
     return dict(line.split("|") for line in lines)
 
 
