@@ -60,7 +60,7 @@ def gate_ids(verdict: dict[str, Any]) -> list[str]:
 
 
 def test_a_campaign_runs_on_three_nodes_from_freeze_to_verdict(slurm_cluster: Cluster, tmp_path: Path) -> None:
-    config = write_counting_campaign(tmp_path, baseline_first=True)
+    config = write_counting_campaign(tmp_path, baseline_first=True, window_s="0.02")
     home = tmp_path / "home"
     expect(0, "freeze", config, "--home", home)
     expect(0, "submit", "--home", home, "--cluster", "slurm", "--phase", "baseline", "--wait", "--yes")

@@ -54,6 +54,7 @@ python = "{python}"
 
 [throughput]
 window_s = "{window_s}"
+window_margin = "4"
 pilot_s = "0.05"
 solo = {baseline_first}
 

@@ -81,7 +81,7 @@ class Setting:
 
     def freeze(self, edit: Callable[[str], str] = lambda text: text) -> Result:
         """Freeze the baseline."""
-        return freeze_baseline(self.config(edit), self.home, programs=self.programs, clock=clock)
+        return freeze_baseline(self.config(edit), self.home, programs=self.programs, environment={}, clock=clock)
 
     def freeze_candidate(self, edit: Callable[[str], str] = lambda text: text, source: Path | None = None) -> Result:
         """Freeze a candidate."""
@@ -98,7 +98,7 @@ def make_setting(root: Path) -> Setting:
             "source/model/__init__.py": "",
             "plays/hamlet.txt": "To be\n",
             "programs/acceptance/__init__.py": "",
-            "programs/acceptance/__main__.py": "print('verdict')\n",
+            "programs/acceptance/__main__.py": "raise SystemExit(4)\n",
             "programs/acceptance/__pycache__/__main__.cpython-311.pyc": b"planted",
             "programs/acceptance/data.json": "{}",
             "programs/jobs/__init__.py": "",

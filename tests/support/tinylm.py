@@ -70,6 +70,7 @@ path = "{corpus}"
 
 [throughput]
 window_s = "{window_s}"
+window_margin = "1.5"
 pilot_s = "{window_s}"
 solo = false
 controls = {controls}
