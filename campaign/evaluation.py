@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from acceptance import formats
 from campaign import documents, files
 from campaign.errors import CampaignError, EvidenceError, ExitCode, InfrastructureError
 from campaign.frozen import Frozen
@@ -134,11 +135,11 @@ def _read_program(folder: Path, prefix: str = "") -> tuple[dict[str, bytes], lis
     return sources, entries
 
 
-def read_program(paths: HomePaths, acceptance_sha256: str) -> dict[str, bytes]:
+def read_program(folder: Path, acceptance_sha256: str) -> dict[str, bytes]:
     """Read the frozen acceptance program.
 
     Args:
-        paths: The home.
+        folder: Where it is.
         acceptance_sha256: What the manifest says of it.
 
     Returns:
@@ -148,13 +149,13 @@ def read_program(paths: HomePaths, acceptance_sha256: str) -> dict[str, bytes]:
         EvidenceError: It is not the program that was frozen: something was changed, added or removed.
     """
     try:
-        sources, entries = _read_program(paths.acceptance)
+        sources, entries = _read_program(folder)
     except OSError as error:
         raise EvidenceError(f"cannot be read: {error.strerror}", where=str(error.filename)) from error
     found = tree_digest(entries)
     if found != acceptance_sha256:
         why = f"its tree digest is {found}, manifest.json says {acceptance_sha256}"
-        raise EvidenceError("not the acceptance program that was frozen", where=str(paths.acceptance), why=why)
+        raise EvidenceError("not the acceptance program that was frozen", where=str(folder), why=why)
     return sources
 
 
@@ -279,17 +280,61 @@ def evaluate(
         AcceptanceError: The program failed: no verdict.
         InfrastructureError: It could not run: no verdict.
     """
-    program = read_program(paths, frozen.manifest.acceptance_sha256)
+    program = read_program(paths.acceptance, frozen.manifest.acceptance_sha256)
     evidence = paths.evaluation(candidate).evidence
     arguments = (str(paths.protocol), str(evidence))
     done = run_program(program, arguments, root=paths.acceptance, environment=environment, timeout_s=timeout_s)
     if done.returncode == int(ExitCode.TAMPERED):
         raise TamperedError(_faults(done.stderr, evidence))
     if done.returncode not in _VERDICT_EXITS:
-        why = done.stderr.decode("utf-8", "backslashreplace").strip()[-4000:] or "it said nothing"
-        raise AcceptanceError(f"the acceptance program ended with {done.returncode}: no verdict", why=why)
+        raise _failed(done)
     verdict = read_verdict(done.stdout, done.returncode, _expected(frozen, candidate))
     return Evaluation(verdict=verdict, printed=done.stdout)
+
+
+def check_protocol(
+    protocol: Path, acceptance: Path, acceptance_sha256: str, *, environment: Mapping[str, str]
+) -> tuple[str, ...]:
+    """Let a program that is about to be frozen read the protocol, beside evidence without a row.
+
+    Args:
+        protocol: The protocol that is about to be frozen.
+        acceptance: The copy of the program.
+        acceptance_sha256: Its tree digest.
+        environment: The driver's environment; see `run_program`.
+
+    Returns:
+        What it would refuse for ever, one fault each; empty if it takes the protocol.
+
+    Raises:
+        AcceptanceError: The program failed.
+        InfrastructureError: It could not run.
+    """
+    program = read_program(acceptance, acceptance_sha256)
+    with tempfile.TemporaryDirectory(prefix="campaign-evidence-") as folder:
+        for name, data in _no_evidence().items():
+            (Path(folder) / name).write_bytes(data)
+        done = run_program(program, (str(protocol.resolve()), folder), root=acceptance, environment=environment)
+    if done.returncode == int(ExitCode.TAMPERED):
+        return tuple(fault.what for fault in _faults(done.stderr, protocol))
+    if done.returncode != int(ExitCode.WANTING):
+        raise _failed(done)
+    return ()
+
+
+def _no_evidence() -> dict[str, bytes]:
+    """Return the files of an evidence folder in which nothing was measured."""
+    nothing = "0" * 64
+    identity = documents.Identity(
+        manifest_sha256=nothing, baseline_sha256=nothing, candidate=f"c{nothing[:12]}", candidate_sha256=nothing
+    )
+    tables = {name: f"{','.join(table.header)}\n".encode() for name, table in formats.TABLES.items()}
+    return {"identity.json": identity.to_bytes(), **tables}
+
+
+def _failed(done: subprocess.CompletedProcess[bytes]) -> AcceptanceError:
+    why = done.stderr.decode("utf-8", "backslashreplace").strip()[-4000:] or "it said nothing"
+    return AcceptanceError(f"the acceptance program ended with {done.returncode}: no verdict", why=why)
 
 
 def forget_verdict(evaluation: EvaluationPaths) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -11,6 +11,7 @@ from typing import Any
 from campaign import data, documents, files, machine
 from campaign.config.model import Config
 from campaign.errors import ConfigError, EvidenceError, StateError
+from campaign.evaluation import check_protocol
 from campaign.ledger import Ledger
 from campaign.paths import HomePaths
 from campaign.programs import Programs, copy_program
@@ -74,6 +75,7 @@ def freeze_baseline(
     paths: HomePaths,
     *,
     programs: Programs,
+    environment: Mapping[str, str],
     clock: Callable[[], float],
     progress: Progress = no_progress,
 ) -> Result:
@@ -83,6 +85,7 @@ def freeze_baseline(
         config: What to freeze.
         paths: The home: a folder that is new, empty, or left by a freeze that was killed.
         programs: The installed acceptance and harness.
+        environment: The process's environment, of which the acceptance program is given a closed list.
         clock: Returns the seconds since the epoch.
         progress: Called with the bytes copied so far and in all.
 
@@ -99,7 +102,7 @@ def freeze_baseline(
             if paths.manifest.exists():
                 return _complete_baseline(work)
             cleaned = clean_unfinished(paths)
-            result = _freeze_baseline(work, protocol, programs)
+            result = _freeze_baseline(work, protocol, programs, environment)
     except BaseException:
         if is_new_folder:
             with contextlib.suppress(OSError):
@@ -115,7 +118,9 @@ def _make_home(paths: HomePaths) -> None:
         raise ConfigError(f"the home cannot be created: {error.strerror}", where=str(paths.root)) from error
 
 
-def _freeze_baseline(work: Freezing, protocol: documents.Protocol, programs: Programs) -> Result:
+def _freeze_baseline(
+    work: Freezing, protocol: documents.Protocol, programs: Programs, environment: Mapping[str, str]
+) -> Result:
     config, paths = work.config, work.paths
     with staging(paths) as work_folder:
         staged = work_folder.home
@@ -123,6 +128,7 @@ def _freeze_baseline(work: Freezing, protocol: documents.Protocol, programs: Pro
         staged.config.write_bytes(config.raw)
         staged.protocol.write_bytes(protocol.to_bytes())
         acceptance_sha256 = copy_program(programs.acceptance, staged.acceptance)
+        _require_acceptable(config, staged, acceptance_sha256, environment)
         harness_sha256 = copy_program(programs.harness, staged.harness)
         side = freeze_side(config, "baseline", config.baseline, staged.baseline, home=paths, progress=work.progress)
         make_read_only(staged.config, staged.protocol, staged.baseline.listing, staged.baseline.patch)
@@ -144,6 +150,20 @@ def _freeze_baseline(work: Freezing, protocol: documents.Protocol, programs: Pro
         publish_home(work_folder, paths, manifest.to_bytes())
         _record_baseline(work.ledger, paths, manifest)
     return _baseline_result(paths, manifest, side.notes)
+
+
+def _require_acceptable(
+    config: Config, staged: HomePaths, acceptance_sha256: str, environment: Mapping[str, str]
+) -> None:
+    """Refuse a protocol that the acceptance program would refuse once everything has been measured."""
+    faults = check_protocol(staged.protocol, staged.acceptance, acceptance_sha256, environment=environment)
+    if faults:
+        raise ConfigError(
+            "the acceptance program refuses the protocol that this configuration gives",
+            where=str(config.path),
+            why="; ".join(faults),
+            hint="change what is named; nothing was frozen",
+        )
 
 
 def _complete_baseline(work: Freezing) -> Result:

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from acceptance.formats import RESERVED_CATEGORIES
 from campaign import documents
 from campaign.config.locate import KeyPath
 from campaign.config.model import Category, Config
@@ -374,6 +375,13 @@ def _assign(config: Config, drafts: Sequence[_Draft]) -> dict[str, str]:
 
 def _check_category_name(config: Config, number: int, drafts: Sequence[_Draft]) -> None:
     name = config.category[number].name
+    if name in RESERVED_CATEGORIES:
+        raise config.error(
+            ("category", number, "name"),
+            f"{name!r} cannot be the name of a category",
+            why="the ids of its gates would be ambiguous",
+            hint=f"choose a name other than {', '.join(RESERVED_CATEGORIES)}",
+        )
     if name in [category.name for category in config.category[:number]]:
         raise config.error(("category", number, "name"), f"two categories are named {name!r}")
     if any(draft.name == name for draft in drafts):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import sys
 import time
 from collections.abc import Iterator
@@ -80,7 +81,9 @@ def _freeze_baseline(config: Path | None, option: Path | None, home: Path | None
         raise click.UsageError("--config belongs to --candidate; CONFIG alone names the configuration of a baseline")
     loaded = load_config(config)
     paths = HomePaths(home.resolve()) if home is not None else HomePaths.default(loaded.path, loaded.name)
-    return freeze_baseline(loaded, paths, programs=find_programs(), clock=time.time, progress=progress)
+    return freeze_baseline(
+        loaded, paths, programs=find_programs(), environment=os.environ, clock=time.time, progress=progress
+    )
 
 
 def _freeze_candidate(

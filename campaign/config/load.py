@@ -243,11 +243,14 @@ def _check_rules(config: Config) -> None:
             why="with an odd number the order in which the sides run does not cancel",
             hint=f"{pairs - 1} or {pairs + 1}",
         )
+    for key in ("again", "again_once"):
+        endings = getattr(config.retries, key)
+        for number, ending in enumerate(endings):
+            if ending in endings[:number]:
+                raise config.error(("retries", key, number), f"{ending} stands twice in {key}")
     both = sorted(set(config.retries.again) & set(config.retries.again_once))
     if both:
         raise config.error(("retries", "again_once"), f"{both[0]} stands in both again and again_once")
-    if "completed" in (*config.retries.again, *config.retries.again_once):
-        raise config.error(("retries",), "a completed attempt is never tried again", hint="remove completed")
 
 
 __all__ = ["differing_tables", "load_config", "parse_config"]

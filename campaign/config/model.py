@@ -11,7 +11,6 @@ from typing import Annotated, Any, Literal, TypeAlias
 
 from pydantic import BaseModel, ConfigDict, Field, Strict
 
-from acceptance.formats import Ending
 from campaign import documents
 from campaign.config.locate import KeyPath, Places, locate
 from campaign.config.values import (
@@ -26,6 +25,7 @@ from campaign.config.values import (
     Name,
     Names,
     Ratio,
+    RetriableEnding,
     Seconds,
     SecondsOrZero,
     Text,
@@ -35,7 +35,13 @@ from campaign.config.values import (
 )
 from campaign.errors import ConfigError
 
-Endings: TypeAlias = Annotated[tuple[Annotated[Ending, Strict(strict=False)], ...], Strict(strict=False)]
+Endings: TypeAlias = Annotated[tuple[RetriableEnding, ...], Strict(strict=False)]
+
+MOST_THREADS = 65536
+MOST_UPDATES = 10**9
+MOST_SECONDS = 10**7
+MOST_LOG_BYTES = 1 << 40
+"""Bounds against slips of the pen, all within what the acceptance program takes."""
 
 
 def _default(model: type[documents.Document], key: str) -> Any:
@@ -90,7 +96,10 @@ class Execution(Table):
         default=_default(documents.Execution, "device"), description="`cpu` or `cuda`"
     )
     threads: int = Field(
-        default=_default(documents.Execution, "threads"), ge=1, description="CPU threads of each side's process"
+        default=_default(documents.Execution, "threads"),
+        ge=1,
+        le=MOST_THREADS,
+        description="CPU threads of each side's process",
     )
 
 
@@ -112,6 +121,7 @@ class Throughput(Table):
     warmup_updates: int = Field(
         default=_default(documents.ThroughputRules, "warmup_updates"),
         ge=0,
+        le=MOST_UPDATES,
         description="updates of each side before the first window",
     )
     windows: int = Field(
@@ -185,18 +195,28 @@ class Limits(Table):
     """How long a side may take for one answer, and how much it may print."""
 
     import_s: int = Field(
-        default=_default(documents.Limits, "import_s"), ge=1, description="most seconds to start and import"
+        default=_default(documents.Limits, "import_s"),
+        ge=1,
+        le=MOST_SECONDS,
+        description="most seconds to start and import",
     )
     startup_s: int = Field(
         default=_default(documents.Limits, "startup_s"),
         ge=1,
+        le=MOST_SECONDS,
         description="most seconds for set-up, compilation and warm-up",
     )
     stall_s: int = Field(
-        default=_default(documents.Limits, "stall_s"), ge=1, description="most seconds for one window or another answer"
+        default=_default(documents.Limits, "stall_s"),
+        ge=1,
+        le=MOST_SECONDS,
+        description="most seconds for one window or another answer",
     )
     log_bytes: int = Field(
-        default=_default(documents.Limits, "log_bytes"), ge=1024, description="most bytes of a side's output"
+        default=_default(documents.Limits, "log_bytes"),
+        ge=1024,
+        le=MOST_LOG_BYTES,
+        description="most bytes of a side's output",
     )
 
 

@@ -10,9 +10,11 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Annotated, Any, Self, TypeAlias
 
-from pydantic import BeforeValidator, Strict, ValidationInfo, WithJsonSchema
+from pydantic import AfterValidator, BeforeValidator, Strict, ValidationInfo, WithJsonSchema
 
-DECIMAL_PATTERN = r"-?[0-9]+(\.[0-9]+)?(e[+-]?[0-9]+)?"
+from acceptance.formats import RETRIABLE, Ending
+
+DECIMAL_PATTERN = r"-?[0-9]{1,64}(\.[0-9]{1,64})?(e[+-]?[0-9]{1,3})?"
 NAME_PATTERN = r"[a-z0-9][a-z0-9._-]*"
 NAME_LENGTH = 100
 """Names become folder names; file systems allow 255 bytes for one."""
@@ -68,6 +70,17 @@ def _within(accepts: Callable[[Decimal], bool], wanted: str) -> BeforeValidator:
         return text
 
     return BeforeValidator(validate)
+
+
+def retriable(value: Ending) -> Ending:
+    """Return an ending that a protocol may let be tried again.
+
+    Raises:
+        ValueError: It is the outcome of a measurement, which is never tried again.
+    """
+    if value not in RETRIABLE:
+        raise ValueError(f"{value} is never tried again; one of: {', '.join(RETRIABLE)}")
+    return value
 
 
 def json_value(value: Any) -> Any:
@@ -175,6 +188,13 @@ Margin: TypeAlias = Annotated[
 ]
 Fraction: TypeAlias = Annotated[
     str, _within(lambda value: 0 <= value < 1, "from 0 to below 1"), WithJsonSchema(_DECIMAL_SCHEMA)
+]
+
+RetriableEnding: TypeAlias = Annotated[
+    Ending,
+    Strict(strict=False),
+    AfterValidator(retriable),
+    WithJsonSchema({"type": "string", "enum": [ending.value for ending in RETRIABLE]}),
 ]
 
 Name: TypeAlias = Annotated[str, BeforeValidator(safe_name), WithJsonSchema(_NAME_SCHEMA)]

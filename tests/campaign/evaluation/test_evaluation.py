@@ -89,7 +89,7 @@ def test_planted_bytecode_beside_an_intact_source_is_refused(home: Home, tmp_pat
 
 
 def test_bytecode_planted_after_the_hashing_never_runs(home: Home, tmp_path: Path) -> None:
-    program = read_program(home.paths, documents.Manifest.read(home.paths.manifest).acceptance_sha256)
+    program = read_program(home.paths.acceptance, documents.Manifest.read(home.paths.manifest).acceptance_sha256)
     forged = tmp_path / "forged.py"
     forged.write_text(FORGED)
     cache = home.paths.acceptance / "__pycache__"
@@ -112,7 +112,7 @@ def test_bytecode_planted_after_the_hashing_never_runs(home: Home, tmp_path: Pat
 
 
 def test_a_source_edited_after_the_hashing_never_runs(home: Home) -> None:
-    program = read_program(home.paths, documents.Manifest.read(home.paths.manifest).acceptance_sha256)
+    program = read_program(home.paths.acceptance, documents.Manifest.read(home.paths.manifest).acceptance_sha256)
     for source in home.paths.acceptance.glob("*.py"):
         source.write_text(FORGED)
     arguments = (str(home.paths.protocol), str(home.paths.evaluation(CANDIDATE).evidence))

@@ -10,6 +10,8 @@ import pytest
 
 from campaign import documents, files
 from campaign.errors import ConfigError, EvidenceError, InfrastructureError, StateError
+from campaign.evaluation import AcceptanceError, check_protocol
+from campaign.freeze import freeze_baseline
 from campaign.frozen import read_frozen
 from campaign.ledger import Ledger, read_entries
 from campaign.programs import find_programs
@@ -80,6 +82,37 @@ def test_programs_are_frozen_as_sources_alone(setting: Setting) -> None:
     setting.freeze()
     assert set(everything(setting.home.acceptance)) == {"__init__.py", "__main__.py"}
     assert set(everything(setting.home.harness)) == {"__init__.py", "launch.py", "sub/part.py"}
+
+
+def test_a_protocol_that_acceptance_would_refuse_later_is_not_frozen(setting: Setting) -> None:
+    refusing = "import sys; sys.stderr.write('protocol.json: workloads: too many\\n'); raise SystemExit(5)\n"
+    write_files(setting.root, {"programs/acceptance/__main__.py": refusing})
+    with pytest.raises(ConfigError, match="the acceptance program refuses the protocol") as caught:
+        setting.freeze()
+    assert caught.value.why == "protocol.json: workloads: too many"
+    assert caught.value.where == str(setting.config_path)
+    assert not setting.home.root.exists()
+
+
+@pytest.mark.parametrize("status", [0, 1, 3])
+def test_acceptance_that_finds_anything_but_wanting_evidence_in_no_evidence_is_a_bug(
+    setting: Setting, status: int
+) -> None:
+    write_files(setting.root, {"programs/acceptance/__main__.py": f"raise SystemExit({status})\n"})
+    with pytest.raises(AcceptanceError, match=f"ended with {status}"):
+        setting.freeze()
+    assert not setting.home.root.exists()
+
+
+def test_the_real_programs_take_a_real_protocol_and_refuse_a_damaged_one(setting: Setting, tmp_path: Path) -> None:
+    frozen = freeze_baseline(setting.config(), setting.home, programs=find_programs(), environment={}, clock=clock)
+    assert frozen.is_new
+    manifest = read_frozen(setting.home).manifest
+    damaged = tmp_path / "damaged.json"
+    damaged.write_bytes(setting.home.protocol.read_bytes().replace(b'"repeats": 3', b'"repeats": 4'))
+    faults = check_protocol(damaged, setting.home.acceptance, manifest.acceptance_sha256, environment={})
+    assert len(faults) == 1
+    assert "is missing" in faults[0]
 
 
 def test_the_installed_programs_are_found() -> None:

@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from acceptance.formats import TABLES
+import acceptance.protocol
+from acceptance.formats import RETRIABLE, TABLES
 from campaign.config.load import load_config, parse_config
 from campaign.config.model import Config
 from campaign.documents import Document, Protocol, Retries, Slot, ThroughputRules
@@ -16,6 +17,7 @@ from campaign.errors import ConfigError
 from campaign.matrix import expand
 from campaign.packing import pack
 from campaign.protocol import build_protocol, departures, expand_slots
+from jobs.plan import parse_protocol
 
 ROOT = Path(__file__).parents[3]
 EXAMPLE = ROOT / "examples" / "gh200-backend" / "campaign.toml"
@@ -43,9 +45,9 @@ config = { x = 1 }
 """
 
 
-def parse(rules: str = "", text: str = TEXT) -> Config:
+def parse(rules: str = "", text: str = TEXT, table: str = "throughput") -> Config:
     lines = f"{rules}\n" if rules else ""
-    replaced = text.replace("[throughput]\n", f"[throughput]\n{lines}")
+    replaced = text.replace(f"[{table}]\n", f"[{table}]\n{lines}")
     return parse_config(replaced.encode(), path=Path("/c/campaign.toml"))
 
 
@@ -216,6 +218,45 @@ def test_every_departure_is_one_sentence() -> None:
         "retries.again_once is none instead of window_short.",
     )
     assert found == departures(config)
+
+
+@pytest.mark.parametrize(
+    ("table", "line"),
+    [
+        ("throughput", "repeats = 1000"),
+        ("throughput", "pairs_per_repeat = 100"),
+        ("throughput", "warmup_updates = 0"),
+        ("throughput", f"warmup_updates = {10**9}"),
+        ("throughput", "windows = 1000"),
+        ("throughput", "window_s = 1e-300"),
+        ("throughput", "window_s = 86400"),
+        ("throughput", "window_margin = 1"),
+        ("throughput", "window_margin = 100.0"),
+        ("throughput", f"pilot_s = 0.{'1' * 64}"),
+        ("throughput", "category_threshold = 100"),
+        ("throughput", "production_threshold = 0.000001"),
+        ("throughput", f"seed = {2**63 - 1}"),
+        ("throughput", "clock_relative = 0"),
+        ("throughput", "clock_relative = 0.999"),
+        ("throughput", "clock_absolute_s = 0"),
+        ("throughput", "clock_absolute_s = 86400"),
+        ("throughput", "solo = false"),
+        ("throughput", "controls = false"),
+        ("limits", "import_s = 10000000\nstartup_s = 10000000\nstall_s = 10000000"),
+        ("limits", f"log_bytes = {1 << 40}"),
+        ("retries", "max_attempts = 100"),
+        ("retries", "again = []\nagain_once = []"),
+        ("retries", f"again = {[ending.value for ending in RETRIABLE]}\nagain_once = []"),
+        ("execution", 'device = "cuda"\nthreads = 65536'),
+    ],
+)
+def test_what_may_be_configured_is_taken_by_acceptance_and_by_the_harness(table: str, line: str) -> None:
+    # One matrix workload is enough, and keeps a thousand repeats small.
+    text = TEXT.replace('["sync", "packed"]', '["sync"]').replace("[4, 8, 16]", "[4]").replace("[4, 8]", "[4]")
+    text = text.replace('[[category]]\nname = "packed"\nmode = "packed"\n', "")
+    data = build_protocol(parse(line, text.replace("[throughput]", f"[{table}]"), table)).to_bytes()
+    assert acceptance.protocol.parse(data).campaign == "demo"
+    assert parse_protocol(data).workloads.keys() == {"sync-4", "single"}
 
 
 def test_every_rule_can_depart() -> None:
