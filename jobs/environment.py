@@ -31,8 +31,19 @@ _CACHES = {
 """Variables that name caches of compiled code, and the private folder of each: start-up is cold on both sides."""
 
 
-_DECIDED_LATER = ("CUDA_VISIBLE_DEVICES", "PYTHONDONTWRITEBYTECODE")
-"""The allocation's own value or none; and what the worker sets for the processes that it starts."""
+DECIDED = (
+    "HOME",
+    "TMPDIR",
+    "PYTHONPYCACHEPREFIX",
+    "PYTHONSAFEPATH",
+    "PYTHONNOUSERSITE",
+    "PYTHONDONTWRITEBYTECODE",  # by the worker, for the processes that it starts
+    "CUDA_VISIBLE_DEVICES",
+    "CUDA_DEVICE_ORDER",
+    *_CACHES,
+    *_THREADS,
+)
+"""Every variable that the harness alone decides, for both sides alike. The driver refuses them in campaign.toml."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,7 +122,7 @@ def build_environment(
         ValueError: The side's configuration sets what the harness decides, for both sides alike.
     """
     decided = {**_private(folders, threads), **_devices(inherited, device)}
-    own = sorted({*runnable.environment, *runnable.pass_environment} & {*decided, *_DECIDED_LATER})
+    own = sorted({*runnable.environment, *runnable.pass_environment} & set(DECIDED))
     if own:
         raise ValueError(
             f"the environment of {runnable.id} sets {', '.join(own)}, which the harness sets for both sides"

@@ -26,9 +26,42 @@ RESERVED_VARIABLES = {
     "PYTHONPATH": 'name the folders in python_path = ["..."]: they are taken from the snapshot',
     "PYTHONHOME": "give the interpreter itself in python",
     "PYTHONSTARTUP": "import what is needed in the adapter",
-    "PYTHONSAFEPATH": "the harness starts every side with -P already",
+    **dict.fromkeys(
+        ("PYTHONSAFEPATH", "PYTHONNOUSERSITE", "PYTHONPYCACHEPREFIX", "PYTHONDONTWRITEBYTECODE"),
+        "the harness decides what a side's interpreter imports, for both sides alike",
+    ),
+    **dict.fromkeys(("HOME", "TMPDIR"), "every run has private folders; name data sets under [data]"),
+    **dict.fromkeys(
+        ("CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER"), "both sides get the devices of their allocation, in bus order"
+    ),
+    **dict.fromkeys(
+        (
+            "XDG_CACHE_HOME",
+            "TORCHINDUCTOR_CACHE_DIR",
+            "TRITON_CACHE_DIR",
+            "TORCH_EXTENSIONS_DIR",
+            "PYTORCH_KERNEL_CACHE_PATH",
+            "CUDA_CACHE_PATH",
+            "NUMBA_CACHE_DIR",
+            "MPLCONFIGDIR",
+        ),
+        "every run has caches of its own, empty at the start",
+    ),
+    **dict.fromkeys(
+        (
+            "OMP_NUM_THREADS",
+            "MKL_NUM_THREADS",
+            "OPENBLAS_NUM_THREADS",
+            "BLIS_NUM_THREADS",
+            "NUMEXPR_NUM_THREADS",
+            "VECLIB_MAXIMUM_THREADS",
+            "RAYON_NUM_THREADS",
+        ),
+        "set threads in [execution]: both sides get it",
+    ),
 }
-"""Variables that would let a side import from outside its snapshot, with what to do instead."""
+"""Variables that a side cannot have, with what to do instead: those that would let it import from outside its snapshot,
+and those that the harness decides for both sides; a test compares the latter with the harness's own list."""
 
 
 class ExactFloat(float):

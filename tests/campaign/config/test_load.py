@@ -122,6 +122,8 @@ def test_numbers_that_decide_keep_their_exact_text() -> None:
         ("${data.plays}", "${HOME}", "6:17", "no reference"),
         ("${data.plays}/train", "${data.plays", "6:17", "no reference"),
         ("{ DATA", "{ PYTHONPATH", "6:17", "python_path"),
+        ("{ DATA", "{ OMP_NUM_THREADS", "6:17", "set threads in [execution]"),
+        ("[data.plays]", 'pass_environment = ["A", "CUDA_VISIBLE_DEVICES"]\n[data.plays]', "7:26", "may not be set"),
         ("{ DATA", '{ "A=B"', "6:17", "environment variable"),
         ("[data.plays]", 'pass_environment = ["DATA"]\n[data.plays]', "6:17", "both set and passed"),
         ("[data.plays]", 'python_path = ["../x"]\n[data.plays]', "7:16", "below the source"),
