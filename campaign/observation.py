@@ -68,6 +68,9 @@ class Observer:
         unresolved = _unresolved(history, facts)
         jobs, troubles = self._jobs(history, unresolved, now)
         places = {name: self._allocation(history, name, jobs.get(name), now) for name in history.allocations}
+        # A job may have sealed an attempt after its files were read and ended before it was asked for: look again.
+        open_keys = [key for key, found in facts.items() if found.receipt is None]
+        facts |= {key: read_attempt(self.paths, history.slots[key[0]][key[1]]) for key in open_keys}
         attempts = {
             key: resolve_attempt(
                 history.slots[key[0]][key[1]],

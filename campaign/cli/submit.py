@@ -14,7 +14,7 @@ import click
 from campaign.cli.options import home_option, json_option
 from campaign.cli.output import Output
 from campaign.documents import Phase
-from campaign.errors import StateError
+from campaign.errors import ExitCode, StateError
 from campaign.frozen import read_frozen
 from campaign.observation import View
 from campaign.paths import HomePaths
@@ -53,11 +53,13 @@ def command(  # noqa: PLR0917 - click passes every option by name
     dry_run: bool,
     wait: bool,
     yes: bool,
-) -> None:
+) -> int:
     """Submit what is missing, and only that.
 
     A side's pilot goes first: its rates fix the number of updates of every window. Running the command again never
     doubles anything: what is under way or complete is left alone, and a submission that was interrupted is found again.
+
+    With --wait it exits with 4 if a slot that was asked for can no longer be completed.
     """
     desk = open_desk(home, read_frozen(home), time.time)
     chosen = find_candidate(candidate, list(desk.frozen.candidates), desk.history().candidates)
@@ -65,8 +67,8 @@ def command(  # noqa: PLR0917 - click passes every option by name
     run = _Run(desk=desk, wish=wish, output=output, wait=wait, yes=yes)
     if dry_run:
         run.dry()
-    else:
-        run.submit()
+        return ExitCode.DONE
+    return run.submit()
 
 
 def _default_cluster() -> Literal["slurm", "local"]:
@@ -97,8 +99,8 @@ class _Run:
         self._tell(order, view)
         self.output.result(text.dry_run_text(shown) or "nothing to submit", {"dry_run": shown})
 
-    def submit(self) -> None:
-        """Submit, and with ``--wait`` go on until nothing is left to do."""
+    def submit(self) -> ExitCode:
+        """Submit, and with ``--wait`` go on until nothing is left to do; return the exit code."""
         jobs: list[str] = []
         while True:
             if self.wait:
@@ -109,11 +111,11 @@ class _Run:
             if not order.all:
                 self._tell(order, view)
                 self._finish(jobs, view)
-                return
+                return ExitCode.WANTING if self.wait and order.choice.out_of_reach else ExitCode.DONE
             jobs += self._stage(order, view)
             if not self.wait:
                 self._finish(jobs, self.desk.view(self.wish.candidate))
-                return
+                return ExitCode.DONE
 
     def _stage(self, order: Order, view: View) -> list[str]:
         if self.wish.cluster == "local":

@@ -37,8 +37,9 @@ from campaign.transport import (
 )
 
 Say = Callable[[str], None]
-LEAVE_S = 10.0
-"""How long a local job may take to leave after its last attempt."""
+LEAVE_S = 120.0
+"""How long a local job may take to leave after its last attempt: it looks its private copies over and removes them."""
+LEAVE_POLL_S = 0.05
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -143,19 +144,31 @@ class Desk:
     def refuse_two_local_jobs(self, view: View) -> None:
         """Refuse to submit while a local job measures: measurements at the same time disturb one another.
 
-        A job whose last attempt has ended leaves in a moment: that moment is waited for.
+        A job whose last attempt has ended only cleans up: it is waited for.
+
+        Raises:
+            StateError: It measures, or does not leave.
         """
+        unfinished = {one.allocation for one in view.attempts.values() if one.state is not AttemptState.ENDED}
+        if jobs := live_local_jobs(view.history, self.machine, unfinished):
+            raise StateError(
+                "a local job of this campaign is still running",
+                why=f"process {jobs[0]} measures; a second job at the same time would disturb it",
+                hint="campaign submit --wait, or campaign status --watch and then submit again, or campaign cancel",
+            )
+        self._wait_until_gone(view.history)
+
+    def _wait_until_gone(self, history: acts.History) -> None:
         waited_s = 0.0
-        while jobs := live_local_jobs(view.history, self.machine, view.history.allocations):
-            unfinished = {one.allocation for one in view.attempts.values() if one.state is not AttemptState.ENDED}
-            if live_local_jobs(view.history, self.machine, unfinished) or waited_s >= LEAVE_S:
+        while jobs := live_local_jobs(history, self.machine, history.allocations):
+            if waited_s >= LEAVE_S:
                 raise StateError(
-                    "a local job of this campaign is still running",
-                    why=f"process {jobs[0]} measures; a second job at the same time would disturb it",
-                    hint="campaign submit --wait, or campaign status --watch and then submit again, or campaign cancel",
+                    "a local job of this campaign does not leave",
+                    why=f"process {jobs[0]} is still there {LEAVE_S:g} s after the last of its attempts ended",
+                    hint=f"look what it does (ps -f {jobs[0]}); campaign submit goes on once it is gone",
                 )
-            self.sleep(0.05)
-            waited_s += 0.05
+            self.sleep(LEAVE_POLL_S)
+            waited_s += LEAVE_POLL_S
 
     def array_limit(self, cluster: acts.Cluster) -> int:
         """Return the most jobs of one submission."""

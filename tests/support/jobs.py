@@ -119,6 +119,8 @@ wish = json.loads((Path(home) / "fake.json").read_text())
 for name in sys.argv[2:]:
     if not stopped:
         run(Path(name), wish)
+while Path(home, "linger").exists():
+    time.sleep(0.02)
 '''
 
 RESOURCES: dict[str, Any] = {
@@ -143,6 +145,11 @@ class JobHome:
     def hold(self) -> Path:
         """While this file exists, attempts that have begun wait."""
         return self.paths.root / "hold"
+
+    @property
+    def linger(self) -> Path:
+        """While this file exists, a job that is done stays."""
+        return self.paths.root / "linger"
 
     def wish(
         self,

@@ -102,6 +102,21 @@ def test_waiting_goes_on_from_the_pilots_to_the_end(
     assert value["jobs"] == ["100", "101"]
 
 
+def test_waiting_ends_with_exit_4_when_slots_can_no_longer_be_completed(
+    capsys: pytest.CaptureFixture[str], home: JobHome, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home.wish(endings={f"{CANDIDATE}/pilot/sync-b4/1": "crash"})
+    monkeypatch.setattr("campaign.cli.submit.time.sleep", lambda _: run_jobs(home, cluster))
+    code, out, err = run(capsys, home, "submit", "--cluster", "slurm", "--yes", "--wait", "--json")
+    assert code == 4
+    assert f"{CANDIDATE}/pilot/sync-b4: failed after 1 attempt(s), last crash: as the test wished" in err
+    assert json.loads(out)["slots"]["failed"] == 1
+    assert run(capsys, home, "submit", "--cluster", "slurm", "--yes", "--wait")[0] == 4
+    assert run(capsys, home, "submit", "--cluster", "slurm", "--yes")[0] == 0
+    baseline = ("submit", "--cluster", "slurm", "--yes", "--wait", "--only", "baseline/*")
+    assert run(capsys, home, *baseline)[0] == 0
+
+
 def test_interrupting_the_wait_leaves_the_jobs_and_says_how_to_go_on(
     capsys: pytest.CaptureFixture[str], home: JobHome, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:

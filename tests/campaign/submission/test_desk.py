@@ -171,6 +171,30 @@ def test_attempts_of_a_job_that_died_get_the_schedulers_ending_once(home: JobHom
     assert {(one["ending"], one["source"], one["attempt"]) for one in recorded} == {("node_fail", "squeue", 1)}
 
 
+class _EndsWhenAsked(Cluster):
+    """Every job ends just before the queue answers."""
+
+    home: JobHome
+
+    def run(self, command: Sequence[str]) -> str:
+        if command[0] == "squeue":
+            run_jobs(self.home, self)
+            self.become("COMPLETED")
+        return super().run(command)
+
+
+def test_an_attempt_that_is_sealed_while_its_job_is_asked_for_is_not_lost(home: JobHome) -> None:
+    cluster = _EndsWhenAsked()
+    cluster.home = home
+    desk = make_desk(home, cluster)
+    submit(desk)
+    view = desk.view(CANDIDATE)
+    assert {one.ending for one in view.attempts.values()} == {Ending.COMPLETED}
+    assert {one.source for one in view.attempts.values()} == {"receipt"}
+    desk.settle(quiet)
+    assert "ended" not in home.acts()
+
+
 def test_after_the_last_attempt_nothing_is_submitted_again(home: JobHome, cluster: Cluster) -> None:
     desk = make_desk(home, cluster)
     for _ in range(3):

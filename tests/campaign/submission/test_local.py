@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -20,7 +21,7 @@ from campaign.ledger import read_entries
 from campaign.observation import live_local_jobs
 from campaign.processes import Process, find_processes, is_alive, read_start
 from campaign.state import AttemptState, SlotState
-from campaign.submission.desk import Desk, Wish, open_desk
+from campaign.submission.desk import LEAVE_S, Desk, Wish, open_desk
 from campaign.submission.ending import cancel
 from campaign.submission.wait import Pace, wait_for_jobs
 from campaign.transport import Request
@@ -118,6 +119,41 @@ def test_nothing_is_submitted_beside_a_local_job_that_runs(home: JobHome) -> Non
         submit(desk)
     home.hold.unlink()
     wait(desk)
+
+
+def test_a_job_that_only_cleans_up_is_waited_for(home: JobHome) -> None:
+    home.linger.touch()
+    desk = make_real_desk(home)
+    submit(desk)
+    assert list(wait(desk).values()).count(SlotState.COMPLETED) == 4
+    (job,) = live_local_jobs(desk.history(), desk.machine, desk.history().allocations)
+    slept: list[float] = []
+
+    def sleep(seconds: float) -> None:
+        slept.append(seconds)
+        if sum(slept) > 30:  # as if it were slow
+            home.linger.unlink(missing_ok=True)
+            time.sleep(seconds)
+
+    patient = replace(desk, sleep=sleep)
+    assert submit(patient) == 1
+    assert sum(slept) > 30
+    assert read_start(int(job)) is None
+    assert set(wait(desk).values()) == {SlotState.COMPLETED}
+
+
+def test_a_job_that_does_not_leave_is_named(home: JobHome) -> None:
+    home.linger.touch()
+    desk = make_real_desk(home)
+    submit(desk)
+    wait(desk)
+    (job,) = live_local_jobs(desk.history(), desk.machine, desk.history().allocations)
+    slept: list[float] = []
+    with pytest.raises(StateError, match="does not leave") as caught:
+        submit(replace(desk, sleep=slept.append))
+    assert f"process {job}" in caught.value.why
+    assert sum(slept) == pytest.approx(LEAVE_S, abs=1)
+    assert [entry.act for entry in read_entries(home.paths)].count("intent") == 1
 
 
 def test_a_job_that_is_killed_loses_its_attempts_and_they_are_made_again(home: JobHome) -> None:
