@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from decimal import Decimal
+from typing import TypeAlias
 
 from acceptance.formats import Ending
-from campaign.documents import Receipt, ThroughputRules
+from campaign.documents import Calibration, Receipt, Slot, ThroughputRules
 from campaign.errors import EvidenceError
+
+Calibrations: TypeAlias = Mapping[tuple[str, str], Calibration]
+"""What pilots found, by side (``baseline`` or ``candidate``) and workload."""
+
+MEASURED_KINDS = ("pilot", "solo", "control_pair", "pair")
+"""Kinds of slots whose files have a known size, and whose time the limits bound."""
 
 
 def pilot_rate(receipt: Receipt) -> float:
@@ -37,3 +44,23 @@ def updates_per_window(rules: ThroughputRules, rates_per_s: Sequence[float], ear
     rate = max(Decimal(repr(rate)) for rate in rates_per_s)
     updates = max(1, math.ceil(Decimal(rules.window_margin) * Decimal(rules.window_s) * rate))
     return 2 * updates if Ending.WINDOW_SHORT in earlier else updates
+
+
+def about_seconds(rules: ThroughputRules, slot: Slot, calibrations: Calibrations) -> float | None:
+    """Return how long a slot will take, from the pilots; None while one that it needs is missing.
+
+    Each side's set-up and warm-up, as its pilot had them, and its windows. Both sides execute the updates of every
+    window, as many as the faster side needs.
+    """
+    if slot.kind not in MEASURED_KINDS:
+        return None
+    sides = ["baseline" if side == "baseline_again" else side for side in slot.order]
+    found = [calibrations.get((side, slot.workload)) for side in sides]
+    known = [calibration for calibration in found if calibration is not None and calibration.updates_per_s > 0]
+    if len(known) < len(found):
+        return None
+    startup_s = sum(calibration.startup_s for calibration in known)
+    if slot.kind == "pilot":
+        return startup_s + len(known) * float(rules.pilot_s)
+    updates = rules.windows * updates_per_window(rules, [calibration.updates_per_s for calibration in known])
+    return startup_s + sum(updates / calibration.updates_per_s for calibration in known)

@@ -3,25 +3,20 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from campaign import documents
-from campaign.calibration import updates_per_window
+from campaign.calibration import MEASURED_KINDS, Calibrations, about_seconds
 from campaign.config.model import Config
-from campaign.documents import Calibration, Slot
+from campaign.documents import Slot
 from campaign.matrix import Expansion, expand
 from campaign.packing import Group, pack
 from campaign.power import RatioGate
 from campaign.protocol import expand_slots
 
-Calibrations = Mapping[tuple[str, str], Calibration]
-"""What pilots found, by side and workload."""
-
 TEXT_BYTES = 16 << 10
 """About what start.json, receipt.json, the tables and a quiet log of one slot take."""
-MEASURED_KINDS = ("pilot", "solo", "control_pair", "pair")
-"""Kinds whose files have a known size, and whose time the limits bound."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -140,6 +135,7 @@ def _slot_rows(config: Config, slots: Iterable[Slot]) -> tuple[SlotRow, ...]:
 
 
 def _allocation_rows(config: Config, slots: Sequence[Slot], calibrations: Calibrations) -> tuple[AllocationRow, ...]:
+    rules = config.throughput.rules
     groups: dict[tuple[str, str], list[Group]] = {}
     for group in pack(slots, config.submission.workloads_per_allocation):
         groups.setdefault((group[0].side, group[0].phase), []).append(group)
@@ -150,7 +146,7 @@ def _allocation_rows(config: Config, slots: Sequence[Slot], calibrations: Calibr
             num_allocations=len(members),
             most_device_hours=_device_hours(config, [most_seconds(config, group) for group in members]),
             about_device_hours=_device_hours(
-                config, [about_seconds(config, slot, calibrations) for group in members for slot in group]
+                config, [about_seconds(rules, slot, calibrations) for group in members for slot in group]
             ),
         )
         for (side, phase), members in groups.items()
@@ -175,26 +171,6 @@ def most_seconds(config: Config, group: Sequence[Slot]) -> float | None:
     if "slurm" in config.model_fields_set:
         bounds.append(config.slurm.minutes * 60.0)
     return min(bounds, default=None)
-
-
-def about_seconds(config: Config, slot: Slot, calibrations: Calibrations) -> float | None:
-    """Return how long a slot will take, from the pilots; None while one that it needs is missing.
-
-    Both sides execute the updates of every window, as many as the faster side needs.
-    """
-    rules = config.throughput.rules
-    if slot.kind not in MEASURED_KINDS:
-        return None
-    sides = ["baseline" if side == "baseline_again" else side for side in slot.order]
-    found = [calibrations.get((side, slot.workload)) for side in sides]
-    known = [calibration for calibration in found if calibration is not None and calibration.updates_per_s > 0]
-    if len(known) < len(found):
-        return None
-    startup_s = sum(calibration.startup_s for calibration in known)
-    if slot.kind == "pilot":
-        return startup_s + len(known) * float(rules.pilot_s)
-    updates = rules.windows * updates_per_window(rules, [calibration.updates_per_s for calibration in known])
-    return startup_s + sum(updates / calibration.updates_per_s for calibration in known)
 
 
 # --- order ------------------------------------------------------------------------------------------------------------

@@ -11,13 +11,13 @@ from typing import Any
 
 from acceptance.formats import Ending
 from campaign.cli.output import table
-from campaign.documents import Manifest, Protocol
+from campaign.documents import Manifest, Protocol, Slot
 from campaign.observation import View
 from campaign.packing import pack
 from campaign.paths import HomePaths
 from campaign.state import ACTIVE, OUT_OF_REACH, AttemptState, AttemptStatus, SlotState, SlotStatus
 from campaign.submission.acts import Cluster
-from campaign.submission.cost import device_hours
+from campaign.submission.cost import Expectation, device_hours, expect, pilots_found
 
 LOG_TAIL_LINES = 20
 
@@ -54,6 +54,8 @@ class Progress:
     """Slots of which nothing certain is known, with the reason."""
     remaining_device_hours: float
     """Most that the slots without evidence can still take."""
+    expected: Expectation
+    """What they will take, from the pilots."""
     failures: tuple[Failure, ...]
     out_of_reach: tuple[Gate, ...]
     troubles: tuple[str, ...]
@@ -67,6 +69,7 @@ class Progress:
             "pending": dict(self.pending),
             "unknown": list(self.unknown),
             "remaining_device_hours": round(self.remaining_device_hours, 3),
+            "expected_device_hours": self.expected.known_device_hours,
             "failed_attempts": [
                 {"slot": one.slot, "attempt": one.attempt, "ending": one.ending, "reason": one.reason}
                 for one in self.failures
@@ -103,8 +106,11 @@ def gates_out_of_reach(protocol: Protocol, slots: Mapping[str, SlotStatus]) -> t
     return tuple(Gate(gate=gate, slot=slot) for gate, slot in gates.items())
 
 
-def _remaining_hours(protocol: Protocol, manifest: Manifest, slots: Iterable[SlotStatus], cluster: Cluster) -> float:
-    open_slots = [one.slot for one in slots if one.state is not SlotState.COMPLETED and one.state not in OUT_OF_REACH]
+def _open_slots(slots: Iterable[SlotStatus]) -> list[Slot]:
+    return [one.slot for one in slots if one.state is not SlotState.COMPLETED and one.state not in OUT_OF_REACH]
+
+
+def _remaining_hours(protocol: Protocol, manifest: Manifest, open_slots: list[Slot], cluster: Cluster) -> float:
     groups = pack(open_slots, int(manifest.resources["submission"]["workloads_per_allocation"]))
     return device_hours(protocol, manifest.resources, cluster, groups) if groups else 0.0
 
@@ -120,6 +126,7 @@ def summarise(protocol: Protocol, manifest: Manifest, candidate: str, view: View
     slots = view.slots.values()
     attempts = [attempt for status in slots for attempt in status.attempts]
     waiting = [one for one in attempts if one.state is AttemptState.PENDING]
+    remaining, cluster = _open_slots(slots), _cluster(view)
     return Progress(
         campaign=protocol.campaign,
         candidate=candidate,
@@ -130,7 +137,8 @@ def summarise(protocol: Protocol, manifest: Manifest, candidate: str, view: View
             for one in attempts
             if one.state in (AttemptState.UNKNOWN, AttemptState.INTERRUPTED)
         ),
-        remaining_device_hours=_remaining_hours(protocol, manifest, slots, _cluster(view)),
+        remaining_device_hours=_remaining_hours(protocol, manifest, remaining, cluster),
+        expected=expect(protocol, manifest.resources, cluster, remaining, pilots_found(slots)),
         failures=tuple(
             Failure(slot=one.slot, attempt=one.attempt, ending=one.ending.value, reason=one.reason)
             for one in attempts
@@ -169,7 +177,10 @@ def status_text(progress: Progress) -> str:
     if progress.out_of_reach:
         said = [f"  {one.gate}: {one.slot} can no longer be completed" for one in progress.out_of_reach]
         lines += ["gates out of reach:", *_limited(said, "gates")]
-    lines.append(f"remaining: at most {progress.remaining_device_hours:.2f} device-hours")
+    lines.append(
+        f"remaining: at most {progress.remaining_device_hours:.2f} device-hours; "
+        f"from the pilots: {progress.expected.text}"
+    )
     return "\n".join(lines)
 
 

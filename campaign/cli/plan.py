@@ -9,13 +9,14 @@ from pathlib import Path
 
 import click
 
+from campaign.calibration import Calibrations
 from campaign.cli.options import find_home, json_option
 from campaign.cli.output import Output, table
 from campaign.config.load import load_config
 from campaign.config.model import Config
 from campaign.paths import HomePaths
 from campaign.pilots import read_calibrations
-from campaign.plan import AllocationRow, Calibrations, Plan, make_plan
+from campaign.plan import AllocationRow, Plan, make_plan
 from campaign.protocol import departures
 
 DEFAULT_SDS = (0.01, 0.03)

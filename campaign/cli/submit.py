@@ -95,7 +95,7 @@ class _Run:
                 self.output.note(f"an interrupted submission would be looked for first: {submission.key}")
         shown = text.dry_run(self.desk, order)
         if order.all:
-            self.output.note(text.plan_text(self.desk.frozen, order))
+            self.output.note(text.plan_text(self.desk.frozen, order, view.slots))
         self._tell(order, view)
         self.output.result(text.dry_run_text(shown) or "nothing to submit", {"dry_run": shown})
 
@@ -120,7 +120,7 @@ class _Run:
     def _stage(self, order: Order, view: View) -> list[str]:
         if self.wish.cluster == "local":
             self.desk.refuse_two_local_jobs(view)
-        self.output.note(text.plan_text(self.desk.frozen, order))
+        self.output.note(text.plan_text(self.desk.frozen, order, view.slots))
         self._tell(order, view)
         self._confirm()
         return [done.job for done in self.desk.hand_over(self.wish, order, self.output.note)]

@@ -1,11 +1,14 @@
-"""The most that allocations can take: the bound that a person confirms before anything is submitted."""
+"""What allocations take: the bound that a person confirms before anything is submitted, and what the pilots say."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
+from campaign.calibration import Calibrations, about_seconds
 from campaign.documents import Protocol, Slot
+from campaign.state import SlotStatus
 from campaign.submission.acts import Cluster
 
 
@@ -43,3 +46,63 @@ def device_hours(
     if cluster == "local":
         return most_seconds(protocol, [slot for group in groups for slot in group], minutes) * devices / 3600
     return sum(most_seconds(protocol, group, minutes) for group in groups) * devices / 3600
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Expectation:
+    """What some slots will take, from the pilots."""
+
+    device_hours: float
+    """Of the slots whose pilots are complete."""
+    num_known: int
+    """How many those are."""
+    num_slots: int
+
+    @property
+    def _is_known(self) -> bool:
+        return self.num_known > 0 or self.num_slots == 0
+
+    @property
+    def known_device_hours(self) -> float | None:
+        """The device-hours, rounded; None while no pilot tells."""
+        return round(self.device_hours, 4) if self._is_known else None
+
+    @property
+    def text(self) -> str:
+        """The same in words; ``-`` while no pilot tells."""
+        if not self._is_known:
+            return "-"
+        part = f" for {self.num_known} of {self.num_slots} slots" if self.num_known < self.num_slots else ""
+        return f"{self.device_hours:.2f}{part}"
+
+
+def pilots_found(slots: Iterable[SlotStatus]) -> Calibrations:
+    """Return what the completed pilots among some slots found."""
+    done = [(one.slot, one.completed.receipt) for one in slots if one.slot.kind == "pilot" and one.completed]
+    return {
+        (slot.side, slot.workload): receipt.calibration
+        for slot, receipt in done
+        if receipt is not None and receipt.calibration is not None
+    }
+
+
+def expect(
+    protocol: Protocol,
+    resources: Mapping[str, Any],
+    cluster: Cluster,
+    slots: Sequence[Slot],
+    calibrations: Calibrations,
+) -> Expectation:
+    """Return what some slots will take, as far as the pilots tell.
+
+    Args:
+        protocol: The frozen protocol.
+        resources: The frozen resource tables.
+        cluster: Where they run.
+        slots: The slots.
+        calibrations: What the pilots found.
+    """
+    seconds = [about_seconds(protocol.throughput, slot, calibrations) for slot in slots]
+    known = [value for value in seconds if value is not None]
+    hours = sum(known) * num_devices(resources, cluster) / 3600
+    return Expectation(device_hours=hours, num_known=len(known), num_slots=len(slots))

@@ -6,11 +6,13 @@ import shlex
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from campaign.calibration import Calibrations
 from campaign.cli.output import table
 from campaign.documents import Slot, slot_for
 from campaign.frozen import Frozen
+from campaign.state import SlotStatus
 from campaign.submission.acts import IntendedAllocation
-from campaign.submission.cost import device_hours
+from campaign.submission.cost import Expectation, device_hours, expect, pilots_found
 from campaign.submission.desk import Desk, Order
 from campaign.submission.plans import Batch
 
@@ -26,37 +28,20 @@ def _hours(frozen: Frozen, batch: Batch) -> float:
     return device_hours(frozen.protocol, frozen.manifest.resources, batch.cluster, groups)
 
 
-def describe_batch(frozen: Frozen, batch: Batch) -> dict[str, Any]:
-    """Return one submission as a JSON value."""
-    return {
-        "submission": batch.key,
-        "cluster": batch.cluster,
-        "most_device_hours": round(_hours(frozen, batch), 3),
-        "allocations": [
-            {"allocation": one.allocation, "attempts": [attempt.to_json() for attempt in one.attempts]}
-            for one in batch.allocations
-        ],
-    }
+def _expected(frozen: Frozen, batch: Batch, calibrations: Calibrations) -> Expectation:
+    slots = [slot for _, own in _slots(frozen, batch) for slot in own]
+    return expect(frozen.protocol, frozen.manifest.resources, batch.cluster, slots, calibrations)
 
 
-def describe_order(frozen: Frozen, order: Order) -> dict[str, Any]:
-    """Return an order as a JSON value."""
-    return {
-        "submissions": [describe_batch(frozen, batch) for batch in order.all],
-        "waiting": list(order.choice.waiting),
-        "active": list(order.choice.active),
-        "out_of_reach": list(order.choice.out_of_reach),
-    }
-
-
-def plan_text(frozen: Frozen, order: Order) -> str:
-    """Return the plan as a table: what, how many, and the most device-hours."""
+def plan_text(frozen: Frozen, order: Order, slots: Mapping[str, SlotStatus]) -> str:
+    """Return the plan as a table: what, how many, the most device-hours, and what the pilots let expect."""
     rows = []
+    calibrations = pilots_found(slots.values())
     for batch in order.all:
         kinds: dict[str, int] = {}
         again = 0
-        for allocation, slots in _slots(frozen, batch):
-            for slot in slots:
+        for allocation, own in _slots(frozen, batch):
+            for slot in own:
                 kinds[slot.kind] = kinds.get(slot.kind, 0) + 1
             again += sum(attempt.attempt > 1 for attempt in allocation.attempts)
         what = ", ".join(f"{number} {kind.replace('_', ' ')}" for kind, number in kinds.items())
@@ -65,8 +50,9 @@ def plan_text(frozen: Frozen, order: Order) -> str:
         )
         retries = f"{again} retries" if again else ""
         note = "interrupted before" if batch in order.again else retries
-        rows.append((batch.cluster, jobs, str(len(batch.allocations)), what, f"{_hours(frozen, batch):.2f}", note))
-    header = ("cluster", "as", "allocations", "attempts", "most device-hours", "")
+        hours = (f"{_hours(frozen, batch):.2f}", _expected(frozen, batch, calibrations).text)
+        rows.append((batch.cluster, jobs, str(len(batch.allocations)), what, *hours, note))
+    header = ("cluster", "as", "allocations", "attempts", "most device-hours", "from the pilots", "")
     total = sum(_hours(frozen, batch) for batch in order.all)
     return f"{table(header, rows)}\nat most {total:.2f} device-hours in all"
 

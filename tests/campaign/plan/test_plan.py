@@ -5,10 +5,11 @@ from pathlib import Path
 
 import pytest
 
+from campaign.calibration import Calibrations
 from campaign.config.load import load_config, parse_config
 from campaign.config.model import Config
 from campaign.documents import Calibration
-from campaign.plan import Calibrations, Plan, make_plan
+from campaign.plan import Plan, make_plan
 
 EXAMPLE = Path(__file__).parents[3] / "examples" / "gh200-backend" / "campaign.toml"
 TEXT = """\

@@ -144,8 +144,26 @@ def test_status_counts_slots_and_names_what_failed_and_what_that_costs(
     ]
     assert value["gates_out_of_reach"] == [{"gate": "throughput/sync/repeat-1", "slot": f"{CANDIDATE}/pilot/sync-b4"}]
     assert value["remaining_device_hours"] > 0
+    # baseline: 2 solos of 0.1 s + 5 windows of 5 updates at 4 a second, and 2 control pairs of two such sides; the
+    # pairs of the workload whose candidate has no pilot are left out
+    side_s = 0.1 + 5 * 5 / 4
+    assert value["expected_device_hours"] == round((2 + 2 * 2 + 2) * side_s / 3600, 4)
     text = run(capsys, home, "status")[1]
     assert "crash: as the test wished" in text
+    assert "from the pilots: 0.01 for 5 of 6 slots" in text
+
+
+def test_what_the_pilots_let_expect_stands_beside_the_bound(
+    capsys: pytest.CaptureFixture[str], home: JobHome, cluster: Cluster, desk: Desk
+) -> None:
+    before = run(capsys, home, "submit", "--cluster", "slurm", "--dry-run")[2]
+    assert before.splitlines()[1].split()[-1] == "-"
+    assert run_json(capsys, home, "status")["expected_device_hours"] is None
+    submit(desk)
+    run_jobs(home, cluster)
+    header, row, *_ = run(capsys, home, "submit", "--cluster", "slurm", "--dry-run")[2].splitlines()
+    assert "most device-hours  from the pilots" in header
+    assert row.split()[-2:] == ["0.33", "0.02"]
 
 
 def test_status_writes_nothing_and_survives_a_silent_scheduler(
