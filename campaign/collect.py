@@ -21,7 +21,7 @@ from campaign.errors import EvidenceError
 from campaign.frozen import Frozen, read_frozen
 from campaign.ledger import Ledger
 from campaign.paths import AttemptPaths, HomePaths
-from campaign.sealed import Expected, Finding, SealedAttempt, TamperedError, is_leftover, read_attempt
+from campaign.sealed import Expected, Finding, SealedAttempt, TamperedError, check_job, is_leftover, read_attempt
 from campaign.submission import acts
 
 Key = tuple[str, int]
@@ -185,13 +185,8 @@ def _sealed_record(sealed: SealedAttempt, where: str) -> AttemptRecord:
     )
 
 
-def _unsealed_record(folder: AttemptPaths, ended: acts.EndedAttempt) -> AttemptRecord:
+def _unsealed_record(folder: AttemptPaths, ended: acts.EndedAttempt, start: documents.Start | None) -> AttemptRecord:
     """Return the record of an attempt whose ending only the scheduler knows; nothing that it measured is read."""
-    start = (
-        documents.Start.parse(files.read_regular(folder.start), where=str(folder.start))
-        if folder.start.exists()
-        else None
-    )
     fields = {
         "slot": ended.slot,
         "attempt": ended.attempt,
@@ -206,6 +201,12 @@ def _unsealed_record(folder: AttemptPaths, ended: acts.EndedAttempt) -> AttemptR
     return AttemptRecord(row=_attempt_row(fields, str(folder.root)), reason=ended.reason, tables={})
 
 
+def _read_start(folder: AttemptPaths) -> documents.Start | None:
+    if not folder.start.exists():
+        return None
+    return documents.Start.parse(files.read_regular(folder.start), where=str(folder.start))
+
+
 def _read_one(paths: HomePaths, frozen: Frozen, plans: _Plans, attempt: acts.Attempt, found: _Found) -> None:
     key = (attempt.slot, attempt.attempt)
     folder = paths.attempt(*key)
@@ -213,7 +214,9 @@ def _read_one(paths: HomePaths, frozen: Frozen, plans: _Plans, attempt: acts.Att
         if attempt.ended is None:
             found.running += 1
         else:
-            found.records.append(_unsealed_record(folder, attempt.ended))
+            start = _read_start(folder)
+            found.findings.extend(check_job(start, paths.allocation(attempt.allocation)) if start else ())
+            found.records.append(_unsealed_record(folder, attempt.ended, start))
         return
     owner = attempt.slot.partition("/")[0]
     expected = Expected(
@@ -225,8 +228,10 @@ def _read_one(paths: HomePaths, frozen: Frozen, plans: _Plans, attempt: acts.Att
         snapshots=frozen.snapshots(owner),
     )
     sealed, findings = read_attempt(folder, expected)
+    if sealed is not None:
+        findings = tuple(check_job(sealed.start, paths.allocation(attempt.allocation)))
     found.findings.extend(findings)
-    if sealed is None:
+    if sealed is None or findings:
         found.refused.add(key)
     else:
         found.records.append(_sealed_record(sealed, str(folder.receipt)))

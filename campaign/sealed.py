@@ -13,7 +13,7 @@ from pathlib import Path
 from acceptance import formats
 from campaign import documents, files
 from campaign.errors import EvidenceError
-from campaign.paths import AttemptPaths
+from campaign.paths import AllocationPaths, AttemptPaths
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,6 +106,28 @@ def _check_start(start: documents.Start, expected: Expected, where: str) -> Iter
     for side in {"baseline" if name == "baseline_again" else name for name in planned.order}:
         if side not in start.snapshots:
             yield Finding(where=where, what=f"snapshots does not name {side!r}")
+
+
+def check_job(start: documents.Start, folder: AllocationPaths) -> Iterator[Finding]:
+    """Yield a finding where an attempt says it ran in another job, or boot, than the one that began its allocation.
+
+    Args:
+        start: What the attempt wrote before anything of a side ran.
+        folder: Its allocation's folder, whose started.json only one job can create.
+
+    Raises:
+        EvidenceError: There is no started.json, or it is not such a document.
+    """
+    started = documents.Started.parse(files.read_regular(folder.started), where=str(folder.started))
+    pairs = {
+        "allocation": (start.allocation, started.allocation),
+        "job": (start.job.to_json(), started.job.to_json()),
+        "boot_id": (start.host.boot_id, started.boot_id),
+    }
+    for name, (here, there) in pairs.items():
+        if here != there:
+            what = f"{name} is {there!r}, but start.json of {start.slot} attempt {start.attempt} says {here!r}"
+            yield Finding(where=str(folder.started), what=what)
 
 
 def _check_receipt(receipt: documents.Receipt, start_sha256: str, expected: Expected, where: str) -> Iterator[Finding]:

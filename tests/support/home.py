@@ -385,6 +385,16 @@ class Home:
             at=AT,
         )
         folder.start.write_bytes(start.to_bytes())
+        started = documents.Started(
+            allocation=allocation,
+            job=start.job,
+            host=NODE,
+            boot_id=start.host.boot_id,
+            pid=1,
+            process_start=1,
+            at=AT,
+        )
+        self.paths.allocation(allocation).started.write_bytes(started.to_bytes())
 
     def seal(
         self, slot: documents.Slot, number: int, allocation: str, *, ending: Ending = Ending.COMPLETED, reason: str = ""

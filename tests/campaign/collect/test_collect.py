@@ -300,6 +300,45 @@ def test_a_changed_start_record_is_found(home: Home) -> None:
     assert "start_sha256" in messages(run(home))
 
 
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        (b'"boot_id": "0000"', b'"boot_id": "1111"', "boot_id is '1111'"),
+        (b'"job_id": "1"', b'"job_id": "2"', "job is {"),
+        (b'"scheduler": "local"', b'"scheduler": "slurm"', "job is {"),
+        (b'"allocation": "a', b'"allocation": "b', "allocation is 'b"),
+    ],
+)
+@pytest.mark.parametrize("is_sealed", [True, False])
+def test_an_attempt_of_another_job_than_the_one_that_began_its_allocation_is_found(
+    home: Home, old: bytes, new: bytes, said: str, is_sealed: bool
+) -> None:
+    slot = home.slot(PAIR)
+    allocation = home.plan(slot, 2)
+    if is_sealed:
+        home.run(slot, 2, allocation)
+    else:
+        home.start(slot, 2, allocation)
+        home.end(slot, 2, allocation, Ending.LOST)
+    assert run(home).findings == ()
+    started = home.paths.allocation(allocation).started
+    data = started.read_bytes()
+    assert old in data
+    started.write_bytes(data.replace(old, new))
+    (finding,) = run(home).findings
+    assert finding.where == str(started)
+    assert said in finding.what
+    assert f"start.json of {home.real_slot(PAIR)} attempt 2 says" in finding.what
+
+
+def test_an_attempt_whose_allocation_nobody_began_is_found(home: Home) -> None:
+    allocation = home.attempt(home.slot(PAIR), 2)
+    started = home.paths.allocation(allocation).started
+    started.unlink()
+    (finding,) = run(home).findings
+    assert (finding.where, finding.what) == (str(started), "cannot be read: No such file or directory")
+
+
 def test_a_receipt_that_seals_a_file_elsewhere_is_refused(home: Home) -> None:
     path = home.folder(PAIR).receipt
     path.write_bytes(path.read_bytes().replace(b'"harness.log"', b'"../../r2/1/harness.log"'))
