@@ -42,14 +42,17 @@ def check(
         for window, count in Counter(row.window for row in group).items():
             if count > 1:
                 say(Finding.INVALID, f"{name} attempt {attempt} {side} window {window}: {count} rows", name)
-    for comparison in ("candidate", "control"):
-        for slot in plan.of_comparison(comparison):
-            if slot.slot not in counted:
-                say(Finding.MISSING, f"{slot.slot}: no measurement counts, so no windows do", slot.slot)
-            for measured in counted.get(slot.slot, ()):
-                own = by_measurement.get((slot.slot, measured.attempt, measured.side), [])
-                for finding, reason in _measurement_faults(plan, measured, own):
-                    say(finding, f"{slot.slot} attempt {measured.attempt} {measured.side}: {reason}", slot.slot)
+    for slot in [*plan.of_comparison("candidate"), *plan.of_comparison("control")]:
+        if slot.slot not in counted:
+            say(Finding.MISSING, f"{slot.slot}: no measurement counts, so no windows do", slot.slot)
+        rows_of = {
+            row: by_measurement.get((slot.slot, row.attempt, row.side), []) for row in counted.get(slot.slot, ())
+        }
+        for measured, own in rows_of.items():
+            for finding, reason in _measurement_faults(plan, measured, own):
+                say(finding, f"{slot.slot} attempt {measured.attempt} {measured.side}: {reason}", slot.slot)
+        for reason in _pair_faults(rows_of):
+            say(Finding.INVALID, f"{slot.slot}: {reason}", slot.slot)
     return problems
 
 
@@ -88,9 +91,23 @@ def _measurement_faults(plan: Plan, row: Measurement, windows: Sequence[WindowRo
             reasons.append(f"window {window.window} is shorter than {rules.window_s} s")
         if window.updates != row.updates:
             reasons.append(f"window {window.window} has another number of updates than the pair's row")
+        if not (window.skipped_updates < window.updates):
+            reasons.append(f"every update of window {window.window} was skipped")
     if not reasons and sum(window.tokens for window in windows) != row.tokens:
         reasons.append("the windows' tokens do not sum to the pair's")
     seconds = arithmetic.add([window.seconds for window in windows])
     if not reasons and arithmetic.differs(seconds, row.train_s, RELATIVE):
         reasons.append("the windows' seconds do not sum to the pair's train_s")
     return [(Finding.INVALID, reason) for reason in reasons]
+
+
+def _pair_faults(pair: Mapping[Measurement, Sequence[WindowRow]]) -> list[str]:
+    """Return what is wrong with the windows of both sides taken together.
+
+    A skipped update is cheaper than one that is applied: a side that skips more would be faster for doing less.
+    """
+    skipped = {row.side: sum(window.skipped_updates for window in own) for row, own in pair.items()}
+    if not all(pair.values()) or len(set(skipped.values())) < 2:
+        return []
+    shown = ", ".join(f"{side} {count}" for side, count in skipped.items())
+    return [f"the sides differ in skipped updates: {shown}"]

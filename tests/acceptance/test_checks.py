@@ -201,6 +201,16 @@ INVALID: dict[str, tuple[str, str, Spoil]] = {
         "seconds do not sum",
         set_in("windows.csv", "seconds", "2.50000010", side="candidate"),
     ),
+    "skipped updates unlike the other side's": (
+        "windows.csv",
+        "the sides differ in skipped updates: candidate 1, baseline 0",
+        set_in("windows.csv", "skipped_updates", "1", side="candidate", window=2),
+    ),
+    "a window of skipped updates alone": (
+        "windows.csv",
+        "every update of window 2 was skipped",
+        set_in("windows.csv", "skipped_updates", "40", window=2),
+    ),
     "window of an attempt nobody made": (
         "windows.csv",
         "not in attempts.csv",
@@ -247,6 +257,7 @@ def test_a_deleted_pair_row_is_missing(campaign: Campaign, side: str) -> None:
 
 
 def test_all_windows_of_a_measurement_deleted_are_missing(campaign: Campaign) -> None:
+    set_in("windows.csv", "skipped_updates", "1", side="baseline")(campaign)  # compared with nothing
     delete_from("windows.csv", side="candidate")(campaign)
     found = gates(campaign)
     assert (found["evidence/windows.csv"]["finding"], found[GATE]["finding"]) == ("missing", "missing")
@@ -375,6 +386,12 @@ def exact_window(campaign: Campaign) -> None:
     rows[0]["seconds"], rows[1]["seconds"] = "1", str(total - 1)
 
 
+def skip_elsewhere(campaign: Campaign) -> None:
+    """Both sides skip one update, each in another window."""
+    set_in("windows.csv", "skipped_updates", "1", side="baseline", window=1)(campaign)
+    set_in("windows.csv", "skipped_updates", "1", side="candidate", window=4)(campaign)
+
+
 INSIDE: dict[str, Spoil] = {
     "elapsed just long enough": set_in("pairs.csv", "elapsed_s", "15.75", side="candidate"),
     "a window of just the minimum": exact_window,
@@ -382,7 +399,9 @@ INSIDE: dict[str, Spoil] = {
     "windows summing within the tolerance": set_in("windows.csv", "seconds", "2.500000002", side="candidate"),
     "no start-up time": set_in("pairs.csv", "startup_s", "0", side="candidate"),
     "more warm-up": set_in("pairs.csv", "warmup_updates", "21", side="candidate"),
-    "skipped updates": set_in("windows.csv", "skipped_updates", "3", side="candidate"),
+    "as many skipped updates on both sides, all but one": set_in("windows.csv", "skipped_updates", "39"),
+    "as many skipped updates in other windows": skip_elsewhere,
+    "other microbatches": set_in("windows.csv", "microbatches", "80", side="candidate"),
     "other memory": set_in("pairs.csv", "peak_allocated_bytes", "0", side="candidate"),
 }
 
