@@ -18,7 +18,7 @@ from acceptance import formats
 from campaign import database, documents, files
 from campaign.database import AttemptRecord, Stored
 from campaign.errors import EvidenceError
-from campaign.frozen import Frozen, read_frozen
+from campaign.frozen import Frozen, check_recorded, read_frozen
 from campaign.ledger import Ledger
 from campaign.paths import AttemptPaths, HomePaths
 from campaign.sealed import Expected, Finding, SealedAttempt, TamperedError, check_job, is_leftover, read_attempt
@@ -380,6 +380,7 @@ def collect(paths: HomePaths, ledger: Ledger, *, rebuild: bool = False) -> Colle
         StateError: The cache cannot be used as it is.
     """
     frozen = read_frozen(paths)
+    check_recorded(paths, frozen, ledger.entries)
     known = known_receipts(ledger.entries)
     found = read_home(paths, frozen, acts.fold(ledger.entries), known)
     target = paths.rebuilt_database if rebuild else paths.database

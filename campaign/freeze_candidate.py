@@ -12,7 +12,7 @@ from campaign.config.load import differing_tables, parse_config
 from campaign.config.model import Config
 from campaign.errors import EvidenceError, StateError
 from campaign.freeze import Freezing, Result, driver_facts, lost_ledger, make_read_only, with_note
-from campaign.frozen import Frozen, read_frozen
+from campaign.frozen import Frozen, check_recorded, read_frozen
 from campaign.ledger import Ledger
 from campaign.paths import HomePaths
 from campaign.sides import FrozenSide, Progress, freeze_side, no_progress
@@ -77,7 +77,7 @@ def freeze_candidate(
         )
     with Ledger.open(paths, clock) as ledger:
         frozen = read_frozen(paths)
-        _require_baseline_act(paths, frozen, ledger)
+        check_recorded(paths, frozen, ledger.entries)
         _require_same_tables(read_frozen_config(paths, frozen.manifest), config)
         _require_baseline_evidence(paths, frozen.protocol, ledger)
         work = Freezing(config=config, paths=paths, ledger=ledger, progress=progress)
@@ -135,14 +135,6 @@ def _stage_candidate(work: Freezing, staged: HomePaths, source: Path | None) -> 
 
 def _is_recorded(ledger: Ledger, name: str) -> bool:
     return any(entry.act == "froze_candidate" and entry.data.get("candidate") == name for entry in ledger.entries)
-
-
-def _require_baseline_act(paths: HomePaths, frozen: Frozen, ledger: Ledger) -> None:
-    acts = [entry.data for entry in ledger.entries if entry.act == "froze_baseline"]
-    if not acts:
-        raise lost_ledger(paths)
-    if acts[0].get("manifest_sha256") != frozen.manifest_sha256:
-        raise EvidenceError("not the manifest that the ledger names", where=str(paths.manifest))
 
 
 def _require_same_tables(frozen: Config, config: Config) -> None:

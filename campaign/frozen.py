@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from acceptance import formats
@@ -21,6 +21,8 @@ class Frozen:
     protocol_sha256: str
     candidates: Mapping[str, documents.CandidateManifest]
     """By id."""
+    candidates_sha256: Mapping[str, str]
+    """Digest of each one's manifest."""
 
     def snapshots(self, candidate: str) -> dict[str, str]:
         """Return the snapshot digest of each side's name; without the candidate if there is none of this id."""
@@ -67,25 +69,94 @@ def read_frozen(paths: HomePaths) -> Frozen:
         raise EvidenceError("not the protocol that was frozen", where=str(paths.protocol), why=what)
     _check_headers(protocol, str(paths.protocol))
     manifest_sha256 = files.sha256_bytes(manifest_bytes)
+    candidates = _read_candidates(paths, manifest_sha256)
     return Frozen(
         manifest=manifest,
         manifest_sha256=manifest_sha256,
         protocol=protocol,
         protocol_sha256=protocol_sha256,
-        candidates=_read_candidates(paths, manifest_sha256),
+        candidates={name: candidate for name, (candidate, _) in candidates.items()},
+        candidates_sha256={name: digest for name, (_, digest) in candidates.items()},
     )
 
 
-def _read_candidates(paths: HomePaths, manifest_sha256: str) -> dict[str, documents.CandidateManifest]:
+def _read_candidates(paths: HomePaths, manifest_sha256: str) -> dict[str, tuple[documents.CandidateManifest, str]]:
+    """Return each candidate's manifest and its digest."""
     if not paths.candidates.is_dir():
         return {}
-    found: dict[str, documents.CandidateManifest] = {}
+    found: dict[str, tuple[documents.CandidateManifest, str]] = {}
     for folder in sorted(paths.candidates.iterdir()):
         where = paths.candidate(folder.name).manifest
         if folder.name.startswith(".") or not where.exists():
             continue  # a candidate under construction, or one that a killed freeze left: it was never frozen
-        candidate = documents.CandidateManifest.parse(files.read_regular(where), where=str(where))
+        data = files.read_regular(where)
+        candidate = documents.CandidateManifest.parse(data, where=str(where))
         if candidate.id != folder.name or candidate.manifest_sha256 != manifest_sha256:
             raise EvidenceError("names another candidate or another campaign", where=str(where))
-        found[candidate.id] = candidate
+        found[candidate.id] = (candidate, files.sha256_bytes(data))
     return found
+
+
+# --- the ledger's word ------------------------------------------------------------------------------------------------
+
+
+def check_recorded(paths: HomePaths, frozen: Frozen, entries: Iterable[documents.Entry]) -> None:
+    """Hold the frozen documents to what the ledger recorded when they were frozen.
+
+    The manifest names the protocol, the programs and the baseline by digest, and a candidate's manifest its side; so
+    the manifests' digests alone tie all of them to the chain. A candidate that the ledger does not name was never
+    frozen: nothing can be submitted for it or reported on it.
+
+    Raises:
+        EvidenceError: A manifest is not the one that the ledger names, or the ledger names more than one.
+    """
+    acts = list(entries)
+    _check_baseline(paths, frozen, [entry for entry in acts if entry.act == "froze_baseline"])
+    first: dict[str, documents.Entry] = {}
+    for entry in acts:
+        if entry.act == "froze_candidate":
+            name = str(entry.data.get("candidate"))
+            known = first.setdefault(name, entry)
+            if _named_digest(known) != _named_digest(entry):
+                raise _named_twice(paths, name, known, entry)
+    for name, entry in first.items():
+        found = frozen.candidates_sha256.get(name)
+        _check_digest(str(paths.candidate(name).manifest), found, entry)
+
+
+def _check_baseline(paths: HomePaths, frozen: Frozen, acts: list[documents.Entry]) -> None:
+    if not acts:
+        raise EvidenceError(
+            "the ledger does not say when this was frozen",
+            where=str(paths.ledger),
+            why="it was removed, cut or replaced, or the freeze was killed just before its end",
+            hint="restore it; or repeat campaign freeze, which completes a freeze that was killed",
+        )
+    if len(acts) > 1:
+        raise _named_twice(paths, "the baseline", *acts[:2])
+    _check_digest(str(paths.manifest), frozen.manifest_sha256, acts[0])
+
+
+def _named_digest(entry: documents.Entry) -> str:
+    return str(entry.data.get("manifest_sha256", "none"))
+
+
+def _named_twice(paths: HomePaths, what: str, first: documents.Entry, second: documents.Entry) -> EvidenceError:
+    return EvidenceError(
+        f"the ledger says twice that {what} was frozen",
+        where=f"{paths.ledger}:{second.seq}",
+        why=f"entry {first.seq} names {_named_digest(first)}, entry {second.seq} names {_named_digest(second)}",
+        hint="restore the ledger from a copy of the home",
+    )
+
+
+def _check_digest(where: str, found: str | None, entry: documents.Entry) -> None:
+    if found == _named_digest(entry):
+        return
+    state = f"its SHA-256 is {found}" if found is not None else "it is gone"
+    raise EvidenceError(
+        "not the manifest that the ledger names",
+        where=where,
+        why=f"{state}, entry {entry.seq} of the ledger says {_named_digest(entry)}",
+        hint="restore it from a copy of the home; to change a rule, freeze a new campaign",
+    )

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import sys
 import time
+from collections.abc import Iterator
+from dataclasses import replace
 
 import click
 
 from campaign.cli.options import home_option, json_option
 from campaign.cli.output import Output
-from campaign.frozen import read_frozen
+from campaign.errors import EvidenceError
+from campaign.frozen import Frozen, check_recorded, read_frozen
+from campaign.ledger import read_entries
 from campaign.paths import HomePaths
 from campaign.progress import is_active, status_text, summarise
 from campaign.submission.choose import find_candidate
@@ -33,6 +37,7 @@ def command(home: HomePaths, output: Output, candidate: str, watch: bool) -> Non
         history = desk.history()
         chosen = find_candidate(candidate, list(desk.frozen.candidates), history.candidates)
         view = desk.view(chosen, history)
+        view = replace(view, troubles=(*view.troubles, *_changes(home, desk.frozen)))
         progress = summarise(desk.frozen.protocol, desk.frozen.manifest, chosen, view)
         for trouble in progress.troubles:
             output.note(trouble)
@@ -44,3 +49,11 @@ def command(home: HomePaths, output: Output, candidate: str, watch: bool) -> Non
         if last:
             return
         time.sleep(next(waiting))
+
+
+def _changes(home: HomePaths, frozen: Frozen) -> Iterator[str]:
+    """Yield what of the frozen documents is not what the ledger recorded: a trouble here, an error elsewhere."""
+    try:
+        check_recorded(home, frozen, read_entries(home))
+    except EvidenceError as error:
+        yield f"{error.where}: {error.what}: {error.why}"

@@ -62,6 +62,7 @@ def command(  # noqa: PLR0917 - click passes every option by name
     With --wait it exits with 4 if a slot that was asked for can no longer be completed.
     """
     desk = open_desk(home, read_frozen(home), time.time)
+    desk.check_frozen()
     chosen = find_candidate(candidate, list(desk.frozen.candidates), desk.history().candidates)
     wish = Wish(candidate=chosen, cluster=cluster or _default_cluster(), phase=phase, only=only)
     run = _Run(desk=desk, wish=wish, output=output, wait=wait, yes=yes)

@@ -15,7 +15,7 @@ from typing import Any
 from campaign import ledger as ledgers
 from campaign.documents import Act, Document, Phase
 from campaign.errors import EvidenceError, InfrastructureError, StateError
-from campaign.frozen import Frozen, read_frozen
+from campaign.frozen import Frozen, check_recorded, read_frozen
 from campaign.observation import Observer, View, live_local_jobs
 from campaign.paths import HomePaths
 from campaign.processes import Machine, read_machine
@@ -177,11 +177,19 @@ class Desk:
     # --- doing
 
     def check_frozen(self) -> None:
-        """Refuse to submit a harness that is not the frozen one.
+        """Refuse to submit what is not what was frozen: a manifest of another digest than the ledger's, or harness.
 
         Raises:
-            EvidenceError: Its digest differs from the manifest's.
+            EvidenceError: A digest differs.
         """
+        # From disk: a candidate may have been frozen since this desk was opened, and a manifest edited.
+        now = read_frozen(self.paths)
+        check_recorded(self.paths, now, ledgers.read_entries(self.paths))
+        if now.manifest_sha256 != self.frozen.manifest_sha256:
+            raise EvidenceError("changed while the command ran", where=str(self.paths.manifest))
+        self._check_harness()
+
+    def _check_harness(self) -> None:
         from campaign.snapshot.digest import digest_folder  # noqa: PLC0415 - keeps the start of status fast
 
         found = digest_folder(self.paths.harness)
@@ -200,9 +208,9 @@ class Desk:
             StateError: The campaign has changed since.
             InfrastructureError: A batch was refused, or it is open whether it was submitted; later ones were not tried.
         """
-        self.check_frozen()
         done = []
         with ledgers.Ledger.open(self.paths, self.clock) as ledger:
+            self.check_frozen()
             view = self.view(wish.candidate)
             if wish.cluster == "local":
                 self.refuse_two_local_jobs(view)

@@ -70,13 +70,16 @@ def run(plan_path, wish):
         mine.unlink()
     write(folder / "environment.json", dict(os.environ))
     (folder / "argv.json").write_text(json.dumps({"argv": sys.argv, "prefix": sys.pycache_prefix, "path": sys.path}))
+    receipts = {}
     for attempt in plan["attempts"]:
         if stopped:
             break
         one(home, plan, attempt, started, node, boot, wish)
+        key = attempt["slot"] + "/" + str(attempt["attempt"])
+        receipts[key] = hashlib.sha256((home / "attempts" / key / "receipt.json").read_bytes()).hexdigest()
     write(folder / "ended.json", {"format": "ended/1", "allocation": plan["allocation"],
           "reason": stopped[0] if stopped else "done", "at": time.time(), "wall_s": 0.1, "sides_s": 0.1,
-          "overhead_s": 0.0})
+          "overhead_s": 0.0, "receipts": receipts})
 
 
 def one(home, plan, attempt, started, node, boot, wish):
@@ -206,12 +209,13 @@ def make_job_home(
     with Ledger.open(paths, time.time) as ledger:
         ledger.append("froze_baseline", {"manifest_sha256": files.sha256_file(paths.manifest)})
         if candidate:
-            _freeze_candidate(paths)
-            ledger.append("froze_candidate", {"candidate": CANDIDATE})
+            digest = _freeze_candidate(paths)
+            ledger.append("froze_candidate", {"candidate": CANDIDATE, "manifest_sha256": digest})
     return home
 
 
-def _freeze_candidate(paths: HomePaths) -> None:
+def _freeze_candidate(paths: HomePaths) -> str:
+    """Freeze a candidate and return the digest of its manifest."""
     manifest = documents.CandidateManifest(
         id=CANDIDATE,
         manifest_sha256=files.sha256_file(paths.manifest),
@@ -224,6 +228,7 @@ def _freeze_candidate(paths: HomePaths) -> None:
     folder = paths.candidate(CANDIDATE)
     folder.root.mkdir(parents=True)
     folder.manifest.write_bytes(manifest.to_bytes())
+    return files.sha256_file(folder.manifest)
 
 
 def loads(text: str) -> Any:
