@@ -207,8 +207,29 @@ def _read_start(folder: AttemptPaths) -> documents.Start | None:
     return documents.Start.parse(files.read_regular(folder.start), where=str(folder.start))
 
 
+def _check_ended(paths: HomePaths, attempt: acts.Attempt) -> None:
+    """Check an attempt against what its allocation says that it wrote; a killed job says nothing.
+
+    Raises:
+        EvidenceError: A receipt is gone, another one, or not the harness's.
+    """
+    ended_path = paths.allocation(attempt.allocation).ended
+    if not ended_path.exists() and not ended_path.is_symlink():
+        return
+    # Read before the receipt is looked for: every receipt that it names is there already.
+    ended = documents.Ended.parse(files.read_regular(ended_path), where=str(ended_path))
+    if ended.allocation != attempt.allocation:
+        raise EvidenceError(f"is that of allocation {ended.allocation}", where=str(ended_path))
+    receipt = paths.attempt(attempt.slot, attempt.attempt).receipt
+    there = receipt.exists() or receipt.is_symlink()
+    digest = files.sha256_bytes(files.read_regular(receipt)) if there else ""
+    if contradiction := ended.contradiction(receipt_name((attempt.slot, attempt.attempt)), digest):
+        raise EvidenceError(contradiction, where=str(receipt))
+
+
 def _read_one(paths: HomePaths, frozen: Frozen, plans: _Plans, attempt: acts.Attempt, found: _Found) -> None:
     key = (attempt.slot, attempt.attempt)
+    _check_ended(paths, attempt)
     folder = paths.attempt(*key)
     if not folder.receipt.exists() and not folder.receipt.is_symlink():
         if attempt.ended is None:

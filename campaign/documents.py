@@ -367,6 +367,23 @@ class Ended(Document):
     wall_s: float
     sides_s: float
     overhead_s: float
+    receipts: dict[str, str]
+    """``slot/attempt`` to the SHA-256 of the receipt that the harness wrote."""
+
+    def contradiction(self, attempt: str, receipt_sha256: str) -> str:
+        """Return why an attempt cannot be as the harness left it; empty if it is.
+
+        Args:
+            attempt: ``slot/attempt``.
+            receipt_sha256: SHA-256 of the receipt that is there; empty if there is none.
+        """
+        written = self.receipts.get(attempt, "")
+        if receipt_sha256 == written:
+            return ""
+        if not written:
+            return "its allocation ended without writing this receipt: somebody else put it there"
+        found = f"there is one with SHA-256 {receipt_sha256}" if receipt_sha256 else "there is none"
+        return f"its allocation wrote a receipt with SHA-256 {written}; {found}"
 
 
 class Host(Document):

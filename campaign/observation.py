@@ -9,6 +9,7 @@ from pathlib import Path
 
 from campaign.documents import Ended, JobIdentity, Protocol, Receipt, Start, Started
 from campaign.errors import EvidenceError, InfrastructureError
+from campaign.files import read_regular, sha256_bytes
 from campaign.paths import AllocationPaths, HomePaths
 from campaign.processes import Machine, Process, is_alive
 from campaign.scheduler import JobRecord, Slurm, Stage, newest
@@ -271,16 +272,26 @@ def _check_receipt(receipt: Receipt, attempt: Attempt) -> str:
 
 
 def read_attempt(paths: HomePaths, attempt: Attempt) -> AttemptFacts:
-    """Read what an attempt left so far. A document that cannot be used is a problem, never an ending."""
+    """Read what an attempt left so far.
+
+    A document that cannot be used is a problem, never an ending; so is one that its allocation did not leave, or one
+    that it left and that is gone.
+    """
     folder = paths.attempt(attempt.slot, attempt.attempt)
+    # First of all: every receipt that it names is there already.
+    ended = _read_ended(paths.allocation(attempt.allocation))
     _refresh(folder.root)
-    began, node, receipt, problem = folder.start.exists(), "", None, ""
+    began, node, receipt, problem, digest = folder.start.exists(), "", None, "", ""
     try:
         if began:
             node = Start.read(folder.start).host.node
         if folder.receipt.exists():
-            receipt = Receipt.read(folder.receipt)
+            data = read_regular(folder.receipt)
+            digest = sha256_bytes(data)
+            receipt = Receipt.parse(data, where=str(folder.receipt))
             problem = _check_receipt(receipt, attempt)
+        if ended is not None and not problem:
+            problem = ended.contradiction(f"{attempt.slot}/{attempt.attempt}", digest)
     except EvidenceError as error:
         problem = f"{error.where}: {error.what}"
     return AttemptFacts(began=began, node=node, receipt=None if problem else receipt, problem=problem)

@@ -7,7 +7,7 @@ import socket
 import sys
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from . import data, machine, plan, signals
@@ -31,11 +31,13 @@ _ALL_DONE = "done"
 
 
 @dataclass(slots=True, kw_only=True)
-class _Times:
-    """Seconds of an allocation."""
+class _Account:
+    """What ended.json will say of an allocation; filled as it goes."""
 
     began: float
     sides_s: float = 0.0
+    receipts: dict[str, str] = field(default_factory=dict)
+    """``slot/attempt`` to the SHA-256 of the receipt that was written. No side runs any more when it is published."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,8 +71,8 @@ def _started_bytes(allocation: plan.Allocation, job: Job) -> bytes:
     )
 
 
-def _ended_bytes(allocation: plan.Allocation, reason: str, times: _Times) -> bytes:
-    wall_s = time.monotonic() - times.began
+def _ended_bytes(allocation: plan.Allocation, reason: str, account: _Account) -> bytes:
+    wall_s = time.monotonic() - account.began
     return dump_json(
         {
             "format": "ended/1",
@@ -78,8 +80,9 @@ def _ended_bytes(allocation: plan.Allocation, reason: str, times: _Times) -> byt
             "reason": reason,
             "at": time.time(),
             "wall_s": wall_s,
-            "sides_s": times.sides_s,
-            "overhead_s": wall_s - times.sides_s,
+            "sides_s": account.sides_s,
+            "overhead_s": wall_s - account.sides_s,
+            "receipts": account.receipts,
         }
     )
 
@@ -113,22 +116,23 @@ def _prepare(allocation: plan.Allocation, job: Job, log: HarnessLog) -> Context:
     )
 
 
-def _run_attempts(allocation: plan.Allocation, job: Job, log: HarnessLog, times: _Times) -> str:
+def _run_attempts(allocation: plan.Allocation, job: Job, log: HarnessLog, account: _Account) -> str:
     """Make all attempts; return the reason for ended.json."""
     context = _prepare(allocation, job, log)
     for planned in allocation.attempts:
         if job.signals.received is not None:
             return job.signals.meaning()[0]
         outcome = run_attempt(context, planned)
-        times.sides_s += outcome.sides_s
+        account.sides_s += outcome.sides_s
+        account.receipts[f"{planned.slot}/{planned.attempt}"] = outcome.receipt_sha256
         log.write(f"{planned.slot} attempt {planned.attempt}: {outcome.ending} {outcome.reason}".rstrip())
     # A signal during the last attempt left nothing undone.
     return _ALL_DONE
 
 
-def _conclude(allocation: plan.Allocation, job: Job, log: HarnessLog, times: _Times) -> str:
+def _conclude(allocation: plan.Allocation, job: Job, log: HarnessLog, account: _Account) -> str:
     try:
-        return _run_attempts(allocation, job, log, times)
+        return _run_attempts(allocation, job, log, account)
     except EndedError as error:
         log.write(f"stopped: {error}")
         return error.ending
@@ -150,7 +154,7 @@ def run_allocation(path: Path, job: Job) -> int:
     Returns:
         An exit code.
     """
-    times = _Times(began=time.monotonic())
+    account = _Account(began=time.monotonic())
     try:
         allocation = plan.parse_allocation(path.read_bytes(), path.parent.name)
     except (OSError, ValueError) as error:
@@ -163,9 +167,9 @@ def run_allocation(path: Path, job: Job) -> int:
         _complain(path, f"another job has begun it: {folder.started} is there; nothing was touched")
         return ALREADY_STARTED
     log = HarnessLog(folder.log)
-    reason = _conclude(allocation, job, log, times)
+    reason = _conclude(allocation, job, log, account)
     log.write(f"ended: {reason}")
-    write_new(folder.ended, _ended_bytes(allocation, reason, times))
+    write_new(folder.ended, _ended_bytes(allocation, reason, account))
     return DONE if reason == _ALL_DONE else CANNOT_RUN
 
 

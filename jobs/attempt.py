@@ -19,7 +19,7 @@ from .side import Setting, SideRecord, run_side
 from .sidelog import SideLog
 from .signals import Signals
 from .snapshot import PrivateCopy
-from .storage import write_new, write_table
+from .storage import sha256_bytes, write_new, write_table
 from .tables import table_bytes
 from .workspace import LAUNCHER, Workspace
 
@@ -42,10 +42,11 @@ class Context:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """How an attempt ended, and how long its sides' processes lived."""
+    """How an attempt ended, what seals it, and how long its sides' processes lived."""
 
     ending: Ending
     reason: str
+    receipt_sha256: str
     sides_s: float
 
 
@@ -63,7 +64,7 @@ def run_attempt(context: Context, planned: PlannedAttempt) -> Outcome:
     reserve_space(folder)
     records: list[SideRecord] = []
     ending, reason = _conduct(context, planned, folder, records)
-    folder.reserve.unlink()
+    folder.reserve.unlink(missing_ok=True)
     receipt = receipt_bytes(
         folder,
         context.allocation,
@@ -75,7 +76,8 @@ def run_attempt(context: Context, planned: PlannedAttempt) -> Outcome:
         at=time.time(),
     )
     write_new(folder.receipt, receipt)
-    return Outcome(ending=ending, reason=reason, sides_s=sum(record.wall_s for record in records))
+    sides_s = sum(record.wall_s for record in records)
+    return Outcome(ending=ending, reason=reason, receipt_sha256=sha256_bytes(receipt), sides_s=sides_s)
 
 
 def _conduct(

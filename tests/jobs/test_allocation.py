@@ -6,6 +6,7 @@ import json
 import math
 import shutil
 import subprocess
+import venv
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,8 @@ import pytest
 from acceptance.formats import Ending
 from campaign import documents, files
 from campaign.snapshot.digest import digest_folder
+from jobs.bytecode import are_packages_compiled
+from jobs.origins import read_roots
 from tests.support.harness import ADAPTER, CANDIDATE, PAIR, RULES, SOLO, Bench, make_attempt, make_bench, misbehaving
 
 SHOW = misbehaving(
@@ -83,6 +86,20 @@ def test_memory_on_the_cpu_is_the_peak_of_the_sides_own_process(pair: Bench) -> 
     assert 4 << 20 < int(row["peak_allocated_bytes"]) <= first.max_rss_bytes < 1 << 30
 
 
+def test_the_receipt_says_which_caches_a_side_had(pair: Bench) -> None:
+    used = "installed" if are_packages_compiled(read_roots().packages) else "private"
+    for side in pair.receipt(PAIR).sides:
+        assert side.caches == documents.Caches(compile="private, cold", bytecode=used)
+
+
+def test_an_interpreter_without_installed_bytecode_uses_a_private_folder_and_says_so(tmp_path: Path) -> None:
+    venv.create(tmp_path / "venv", with_pip=False)
+    bench = make_bench(tmp_path, python=str(tmp_path / "venv/bin/python"))
+    assert bench.run(bench.plan(SOLO)).returncode == 0
+    (side,) = bench.receipt(SOLO).sides
+    assert side.caches == documents.Caches(compile="private, cold", bytecode="private")
+
+
 def test_the_path_is_over_the_text_entries_of_engaged(pair: Bench) -> None:
     (first, second) = pair.receipt(PAIR).sides
     assert first.engaged == {"path": "counting", "count": 23}
@@ -107,6 +124,23 @@ def test_the_time_of_an_allocation_is_divided_between_its_sides_and_the_harness(
     assert ended.sides_s == sum(side.wall_s for side in pair.receipt(PAIR).sides)
     assert ended.overhead_s == pytest.approx(ended.wall_s - ended.sides_s)
     assert 0 < ended.overhead_s < ended.wall_s
+
+
+def test_an_allocation_names_every_receipt_that_it_wrote(pair: Bench) -> None:
+    assert pair.ended().receipts == {f"{PAIR.slot}/1": files.sha256_file(pair.attempt(PAIR).receipt)}
+
+
+def test_a_receipt_that_a_side_plants_is_not_among_those_of_its_allocation(tmp_path: Path) -> None:
+    body = """
+def close(self):
+    import pathlib
+    (pathlib.Path(self.config["attempt"]) / "receipt.json").write_text("{}")
+"""
+    place = tmp_path / "home/attempts" / SOLO.slot / "1"
+    bench = make_bench(tmp_path, misbehaving(body), config={"tokens": 5, "attempt": str(place)})
+    assert bench.run(bench.plan(SOLO)).returncode == 4
+    assert bench.attempt(SOLO).receipt.read_text() == "{}"
+    assert (bench.ended().reason, bench.ended().receipts) == (Ending.HARNESS_ERROR, {})
 
 
 def test_a_side_sees_an_environment_of_its_own(pair: Bench) -> None:

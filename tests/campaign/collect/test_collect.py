@@ -473,3 +473,63 @@ def test_no_single_changed_byte_of_an_attempt_goes_unnoticed(shared: Home, data:
 
 def test_the_attempt_is_intact_again_once_its_bytes_are(shared: Home) -> None:
     assert run(shared).findings == ()
+
+
+# --- what the harness says that it wrote ------------------------------------------------------------------------------
+
+
+def _write_ended(home: Home, receipts: dict[str, str]) -> None:
+    """Write the ended.json of the pair's allocation."""
+    allocation = documents.Receipt.read(home.folder(PAIR).receipt).allocation
+    ended = documents.Ended(
+        allocation=allocation, reason="done", at=1.0, wall_s=1.0, sides_s=1.0, overhead_s=0.0, receipts=receipts
+    )
+    home.paths.allocation(allocation).ended.write_bytes(ended.to_bytes())
+
+
+def _name_and_digest(home: Home) -> tuple[str, str]:
+    return f"{home.real_slot(PAIR)}/1", files.sha256_file(home.folder(PAIR).receipt)
+
+
+def test_a_receipt_that_its_allocation_names_is_taken(home: Home) -> None:
+    name, digest = _name_and_digest(home)
+    _write_ended(home, {name: digest})
+    assert run(home).findings == ()
+
+
+@pytest.mark.parametrize("is_in_ledger", [True, False])
+def test_a_sealed_attempt_that_was_deleted_is_found_and_not_lost(home: Home, is_in_ledger: bool) -> None:
+    name, digest = _name_and_digest(home)
+    _write_ended(home, {name: digest})
+    allocation = documents.Receipt.read(home.folder(PAIR).receipt).allocation
+    shutil.rmtree(home.folder(PAIR).root)
+    if is_in_ledger:
+        home.end(home.slot(PAIR), 1, allocation, Ending.LOST)
+    collection = run(home)
+    (finding,) = collection.findings
+    assert finding.where == str(home.folder(PAIR).receipt)
+    assert digest in finding.what
+    assert home.real_slot(PAIR) not in stored_slots(home)
+    with pytest.raises(TamperedError):
+        require_intact(collection)
+
+
+def test_a_receipt_that_its_allocation_did_not_write_is_found(home: Home) -> None:
+    _write_ended(home, {})
+    (finding,) = run(home).findings
+    assert "without writing this receipt" in finding.what
+    assert home.real_slot(PAIR) not in stored_slots(home)
+
+
+def test_another_receipt_than_the_one_that_was_written_is_found(home: Home) -> None:
+    name, _ = _name_and_digest(home)
+    _write_ended(home, {name: "0" * 64})
+    assert "0" * 64 in messages(run(home))
+
+
+def test_what_an_allocation_left_unreadable_is_found(home: Home) -> None:
+    name, digest = _name_and_digest(home)
+    _write_ended(home, {name: digest})
+    allocation = documents.Receipt.read(home.folder(PAIR).receipt).allocation
+    home.paths.allocation(allocation).ended.write_bytes(b"{}")
+    assert "ended.json" in messages(run(home))

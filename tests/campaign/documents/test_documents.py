@@ -23,7 +23,9 @@ SLOT: dict[str, Any] = {
     "pair": 1,
     "order": ["baseline", "candidate"],
 }
-ENDED: dict[str, Any] = {"allocation": "x", "reason": "done", "at": 1.5, "wall_s": 2.5, "sides_s": 2, "overhead_s": 0.5}
+ENDED: dict[str, Any] = {
+    "allocation": "x", "reason": "done", "at": 1.5, "wall_s": 2.5, "sides_s": 2, "overhead_s": 0.5, "receipts": {}
+}  # fmt: skip
 
 
 def parse(kind: type[documents.Document], value: Any) -> documents.Document:

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from campaign.documents import JobIdentity, Receipt, Started
+from campaign.documents import Ended, JobIdentity, Receipt, Started
+from campaign.files import sha256_file
 from campaign.observation import local_job, read_attempt, slurm_job
 from campaign.processes import Machine, read_machine, read_start
 from campaign.scheduler import JobRecord
@@ -112,3 +113,28 @@ def test_a_receipt_of_another_attempt_or_of_no_known_form_is_a_problem(tmp_path:
     torn = read_attempt(home.paths, attempt)
     assert torn.receipt is None
     assert torn.problem
+
+
+def test_a_receipt_that_its_allocation_did_not_write_or_that_is_gone_is_a_problem_and_no_ending(tmp_path: Path) -> None:
+    home = build_home(tmp_path / "home", repeats=1)
+    slot = "baseline/pilot/sync-b4"
+    folder = home.paths.attempt(slot, 1)
+    allocation = Receipt.read(folder.receipt).allocation
+    attempt = Attempt(slot=slot, attempt=1, updates=0, allocation=allocation, ended=None)
+
+    def end(receipts: dict[str, str]) -> None:
+        ended = Ended(
+            allocation=allocation, reason="done", at=1.0, wall_s=1.0, sides_s=1.0, overhead_s=0.0, receipts=receipts
+        )
+        home.paths.allocation(allocation).ended.write_bytes(ended.to_bytes())
+
+    end({})
+    forged = read_attempt(home.paths, attempt)
+    assert forged.receipt is None
+    assert "without writing this receipt" in forged.problem
+    end({f"{slot}/1": sha256_file(folder.receipt)})
+    assert read_attempt(home.paths, attempt).receipt is not None
+    folder.receipt.unlink()
+    gone = read_attempt(home.paths, attempt)
+    assert gone.receipt is None
+    assert "there is none" in gone.problem

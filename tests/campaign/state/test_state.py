@@ -59,7 +59,7 @@ def started() -> Started:
 
 
 def ended(reason: str) -> Ended:
-    return Ended(allocation="a00001", reason=reason, at=NOW, wall_s=1.0, sides_s=1.0, overhead_s=0.0)
+    return Ended(allocation="a00001", reason=reason, at=NOW, wall_s=1.0, sides_s=1.0, overhead_s=0.0, receipts={})
 
 
 def where(stage: JobStage, state: str = "", **more: float) -> AllocationFacts:
