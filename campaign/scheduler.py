@@ -22,6 +22,8 @@ NAMES_PER_QUESTION = 50
 """Bounds the length of a command line and the load of one answer."""
 TIMEOUT_S = 60.0
 DEFAULT_ARRAY_LIMIT = 1000
+NO_ACCOUNTS = frozenset({"accounting_storage/none", "(null)", ""})
+"""What ``AccountingStorageType`` is on a cluster without an accounting database; newer releases name no plugin."""
 
 KEPT_VARIABLES = ("PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "SLURM_CONF")
 """What of the caller's environment reaches a scheduler's commands, and so a job. SLURM_CPU_BIND, SBATCH_*, PYTHONPATH,
@@ -265,6 +267,18 @@ class Slurm:
             command = ["sacct", "--noheader", "--parsable2", "--duplicates", "--allocations", f"--starttime={since}"]
             records += parse_sacct(self.run([*command, f"--name={','.join(batch)}", f"--format={SACCT_FORMAT}"]))
         return records
+
+    def keeps_accounts(self) -> bool:
+        """Return whether this cluster has an accounting database at all, whether or not it answers now.
+
+        Raises:
+            InfrastructureError: The controller does not tell.
+        """
+        text = self.run(["scontrol", "show", "config"])
+        match = re.search(r"^AccountingStorageType\s*=[ \t]*(.*?)[ \t]*$", text, flags=re.MULTILINE)
+        if match is None:
+            raise InfrastructureError("scontrol does not say whether this cluster keeps accounts")
+        return match[1] not in NO_ACCOUNTS
 
     def cancel(self, jobs: Sequence[str]) -> None:
         """End jobs; one that is already gone is no error."""

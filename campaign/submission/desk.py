@@ -243,13 +243,21 @@ class Desk:
     def _refused(self, ledger: ledgers.Ledger, batch: Batch, answer: Answer) -> None:
         """Record a refusal, unless a job exists after all: an sbatch that timed out may have made one."""
         submission = self.history().submissions[batch.key]
-        outcome = Reconciler(paths=self.paths, slurm=self.slurm, machine=self.machine).outcome(submission, self.clock())
+        reconciler = Reconciler(paths=self.paths, slurm=self.slurm, machine=self.machine)
+        said, where = " ".join(answer.error.split())[:600], str(self.paths.submission(batch.key).log)
+        try:
+            outcome = reconciler.outcome(submission, self.clock())
+        except InfrastructureError as error:
+            why = f"{said}; whether there is a job all the same cannot be told now: {error.what}: {error.why}"
+            raise InfrastructureError(
+                f"{batch.cluster} did not take the submission", where=where, why=why, hint="campaign submit"
+            ) from error
         name: Act = "submitted" if isinstance(outcome, acts.Submitted) else "not_submitted"
         _append(ledger, name, outcome)
         raise InfrastructureError(
             f"{batch.cluster} did not take the submission",
-            where=str(self.paths.submission(batch.key).log),
-            why=" ".join(answer.error.split())[:600],
+            where=where,
+            why=said,
             hint="mend the cause, then: campaign submit" if name == "not_submitted" else "campaign submit",
         )
 

@@ -111,24 +111,34 @@ class Reconciler:
         return self._submitted(submission, answer.job, "answer", array=answer.array, start=answer.process_start)
 
     def _on_slurm(self, submission: Submission, now: float) -> Submitted | None:
-        records = self.slurm.queue([submission.key]) or self._accounting(submission, now)
-        if records:
-            newest = max(records, key=lambda record: record.submitted_at)
-            job, _, index = newest.job.partition("_")
-            return self._submitted(submission, job, newest.source, array=bool(index))
-        started = self._started(submission)
-        if started is None:
+        records = self.slurm.queue([submission.key])
+        if not records and (started := self._started(submission)) is not None:
+            identity = started.job
+            job = identity.array_job_id or identity.job_id
+            return self._submitted(submission, job, "started.json", array=bool(identity.array_task_id))
+        records = records or self._accounting(submission, now)
+        if not records:
             return None
-        identity = started.job
-        job = identity.array_job_id or identity.job_id
-        return self._submitted(submission, job, "started.json", array=bool(identity.array_task_id))
+        newest = max(records, key=lambda record: record.submitted_at)
+        job, _, index = newest.job.partition("_")
+        return self._submitted(submission, job, newest.source, array=bool(index))
 
     def _accounting(self, submission: Submission, now: float) -> list[JobRecord]:
-        """Return what accounting knows; nothing where a site has none: the queue has answered."""
+        """Return what accounting knows; nothing where a site has none: then the queue's answer is all there is.
+
+        Raises:
+            InfrastructureError: It does not answer: a job that ran meanwhile would look as if it had never been.
+        """
         try:
             return self.slurm.accounting([submission.key], now - submission.intended_at)
-        except InfrastructureError:
-            return []
+        except InfrastructureError as error:
+            if not self.slurm.keeps_accounts():
+                return []
+            raise InfrastructureError(
+                f"it is open whether a submission reached Slurm: {submission.key}",
+                why=f"the queue does not hold it, and accounting does not answer: {error.what}: {error.why}",
+                hint="campaign submit again once sacct answers; nothing is submitted until then",
+            ) from error
 
     def _started(self, submission: Submission) -> Started | None:
         for planned in submission.intent.allocations:

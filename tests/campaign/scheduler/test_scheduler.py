@@ -133,6 +133,26 @@ def test_the_array_limit_is_the_controllers() -> None:
     assert Slurm(Commands(scontrol="MaxArraySize = 0\n")).array_limit() == 1
 
 
+@pytest.mark.parametrize(
+    ("plugin", "keeps"),
+    [
+        ("accounting_storage/slurmdbd", True),
+        ("accounting_storage/other", True),
+        ("accounting_storage/none", False),
+        ("(null)", False),
+        ("", False),
+    ],
+)
+def test_whether_a_cluster_keeps_accounts_is_the_controllers_word(plugin: str, keeps: bool) -> None:
+    text = f"AccountingStorageHost   = n1\nAccountingStorageType   = {plugin}\nMaxJobCount = 5\n"
+    assert Slurm(Commands(scontrol=text)).keeps_accounts() is keeps
+
+
+def test_a_controller_that_does_not_say_whether_it_keeps_accounts_is_an_error() -> None:
+    with pytest.raises(InfrastructureError):
+        Slurm(Commands(scontrol="MaxJobCount = 5\n")).keeps_accounts()
+
+
 def test_only_listed_variables_reach_a_command() -> None:
     environment = {
         "PATH": "/bin",

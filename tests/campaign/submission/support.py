@@ -6,6 +6,7 @@ import itertools
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import Literal
 
 from campaign.errors import InfrastructureError
 from campaign.frozen import read_frozen
@@ -70,6 +71,10 @@ class Cluster:
     made_all_the_same: bool = False
     """Whether there is a job although sbatch failed."""
     down: bool = False
+    accounts: Literal["none", "empty", "full", "failing"] = "empty"
+    """Whether the cluster has an accounting database, and what that says: nothing, or every job that there was."""
+    forgotten: dict[str, tuple[str, str, float]] = field(default_factory=dict)
+    """Jobs that left the queue."""
     _ids: itertools.count[int] = field(default_factory=lambda: itertools.count(100))
 
     # --- as a transport
@@ -103,7 +108,8 @@ class Cluster:
         if self.down:
             raise InfrastructureError(f"{command[0]} did not answer")
         if command[0] == "scontrol":
-            return f"MaxArraySize = {self.limit}\n"
+            plugin = "none" if self.accounts == "none" else "slurmdbd"
+            return f"AccountingStorageType   = accounting_storage/{plugin}\nMaxArraySize = {self.limit}\n"
         if command[0] == "scancel":
             for job in command[2:]:
                 name, _, at = self.jobs[job]
@@ -114,8 +120,22 @@ class Cluster:
         if command[0] == "squeue":
             return "".join(f"{job}|{one[0]}|{one[1]}||{int(one[2])}|{int(one[2])}|None\n" for job, one in found.items())
         if command[0] == "sacct":
-            return ""
+            return self._sacct(names)
         raise AssertionError(f"unexpected command {command}")
+
+    def _sacct(self, names: Sequence[str]) -> str:
+        if self.accounts == "none":
+            raise InfrastructureError("sacct failed with exit code 1", why="Slurm accounting storage is disabled")
+        if self.accounts == "failing":
+            raise InfrastructureError("sacct failed with exit code 1", why="Problem talking to the database")
+        known = {**self.jobs, **self.forgotten} if self.accounts == "full" else {}
+        found = {job: one for job, one in known.items() if one[0] in names}
+        return "".join(f"{job}|{one[0]}|{one[1]}|n1|{int(one[2])}|{int(one[2])}\n" for job, one in found.items())
+
+    def forget(self) -> None:
+        """Let every job leave the queue, as the controller does some minutes after a job's end."""
+        self.forgotten |= self.jobs
+        self.jobs = {}
 
     def become(self, state: str) -> None:
         """Put every job into one state."""

@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Literal
 
 import pytest
 
@@ -372,6 +373,7 @@ def test_a_submission_that_began_was_submitted_though_the_scheduler_has_forgotte
     cluster.after = None
     run_jobs(home, cluster)
     cluster.jobs = {}
+    cluster.accounts = "failing"  # what the job itself wrote is proof enough
     desk = make_desk(home, cluster)
     desk.settle(quiet)
     assert home.acts()[-1] == "submitted"
@@ -386,6 +388,65 @@ def test_while_the_scheduler_is_silent_an_interrupted_submission_stays_open(home
     cluster.down = True
     with pytest.raises(InfrastructureError):
         submit(make_desk(home, cluster))
+    assert home.acts()[-1] == "intent"
+
+
+def cut_off_and_forget(home: JobHome, cluster: Cluster) -> None:
+    """Submit with a submitter that is killed before it learns of the job, which ends and leaves the queue."""
+    cluster.after = kill
+    with pytest.raises(KilledError):
+        submit(make_desk(home, cluster))
+    cluster.after = None
+    cluster.become("NODE_FAIL")
+    cluster.forget()
+
+
+def test_a_job_that_left_the_queue_is_found_in_accounting(home: JobHome, cluster: Cluster) -> None:
+    cut_off_and_forget(home, cluster)
+    cluster.accounts = "full"
+    make_desk(home, cluster).settle(quiet)
+    (submitted,) = [entry.data for entry in read_entries(home.paths) if entry.act == "submitted"]
+    assert (submitted["job"], submitted["source"], submitted["array"]) == ("100", "sacct", True)
+    assert "not_submitted" not in home.acts()
+
+
+def test_while_accounting_does_not_answer_nothing_is_submitted_again(home: JobHome, cluster: Cluster) -> None:
+    cut_off_and_forget(home, cluster)
+    cluster.accounts = "failing"
+    for _ in range(2):
+        with pytest.raises(InfrastructureError, match="it is open whether a submission reached Slurm") as refused:
+            submit(make_desk(home, cluster))
+        assert "Problem talking to the database" in refused.value.why
+        assert refused.value.exit_code == 6
+    assert home.acts()[-1] == "intent"
+    assert len(cluster.requests) == 1
+    cluster.accounts = "full"
+    make_desk(home, cluster).settle(quiet)
+    assert "not_submitted" not in home.acts()
+
+
+@pytest.mark.parametrize("accounts", ["none", "empty"])
+def test_a_job_that_neither_the_queue_nor_an_answering_or_absent_accounting_knows_was_not_submitted(
+    home: JobHome, cluster: Cluster, accounts: Literal["none", "empty"]
+) -> None:
+    cluster.before = kill
+    with pytest.raises(KilledError):
+        submit(make_desk(home, cluster))
+    cluster.before = None
+    cluster.accounts = accounts
+    submit(make_desk(home, cluster))
+    assert home.acts()[-3:] == ["not_submitted", "intent", "submitted"]
+
+
+def test_a_refusal_while_accounting_does_not_answer_stays_open_and_shows_what_sbatch_said(
+    home: JobHome, cluster: Cluster
+) -> None:
+    cluster.refusal = "FailedJobError: sbatch: error: Socket timed out"
+    cluster.accounts = "failing"
+    with pytest.raises(InfrastructureError) as refused:
+        submit(make_desk(home, cluster))
+    assert "Socket timed out" in refused.value.why
+    assert "cannot be told now" in refused.value.why
     assert home.acts()[-1] == "intent"
 
 
