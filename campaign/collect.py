@@ -49,6 +49,8 @@ class Collection:
     """What was read, by slot and attempt."""
     receipts_read: Mapping[Key, documents.Receipt]
     """The receipts among it."""
+    starts_read: Mapping[Key, documents.Start]
+    """The start records among it, those of attempts without a receipt included."""
 
     def act(self, known: Mapping[str, str]) -> dict[str, Any]:
         """Return the data of the ledger's act.
@@ -73,6 +75,7 @@ class _Found:
 
     records: list[AttemptRecord] = field(default_factory=list)
     receipts: dict[Key, documents.Receipt] = field(default_factory=dict)
+    starts: dict[Key, documents.Start] = field(default_factory=dict)
     findings: list[Finding] = field(default_factory=list)
     running: int = 0
     refused: set[Key] = field(default_factory=set)
@@ -238,6 +241,7 @@ def _read_one(paths: HomePaths, frozen: Frozen, plans: _Plans, attempt: acts.Att
             start = _read_start(folder)
             found.findings.extend(check_job(start, paths.allocation(attempt.allocation)) if start else ())
             found.records.append(_unsealed_record(folder, attempt.ended, start))
+            found.starts.update({key: start} if start else {})
         return
     owner = attempt.slot.partition("/")[0]
     expected = Expected(
@@ -257,6 +261,7 @@ def _read_one(paths: HomePaths, frozen: Frozen, plans: _Plans, attempt: acts.Att
     else:
         found.records.append(_sealed_record(sealed, str(folder.receipt)))
         found.receipts[key] = sealed.receipt
+        found.starts[key] = sealed.start
 
 
 # --- the whole home ---------------------------------------------------------------------------------------------------
@@ -370,6 +375,7 @@ def _summarise(session: Session, found: _Found) -> Collection:
         findings=tuple(found.findings),
         records=tuple(found.records),
         receipts_read=found.receipts,
+        starts_read=found.starts,
     )
 
 

@@ -418,6 +418,15 @@ class Start(Document):
     at: float
 
 
+class Caches(Document):
+    """What a side's process could find compiled when it started."""
+
+    compile: Literal["private, cold"]
+    """Caches of compiled code, such as kernels: every run of a side has empty ones of its own."""
+    bytecode: Literal["installed", "private"]
+    """Of installed packages: read from beside their sources, or kept in a folder of this side's in this job."""
+
+
 class SideReceipt(Document):
     """What the parent observed of one side's process, and what the side said of itself."""
 
@@ -433,6 +442,8 @@ class SideReceipt(Document):
     engaged: dict[str, int | str] | None
     path: str
     versions: dict[str, str]
+    caches: Caches | None
+    """None if the process ended before it could say."""
     offers: tuple[str, ...]
     missing: tuple[str, ...]
     foreign: tuple[str, ...]
@@ -507,6 +518,31 @@ class AttemptSummary(Document):
     sealed: bool
 
 
+class MachineDevice(Document):
+    """A device that a machine gave to attempts."""
+
+    name: str
+    driver: str
+
+
+class Machine(Document):
+    """A machine that ran attempts, as their start.json describe it."""
+
+    node: str
+    cpu: str
+    kernel: str
+    machine: str
+    memory_bytes: int
+    devices: tuple[MachineDevice, ...]
+
+
+class FrozenOn(Document):
+    """The host and the driver that froze a side, as its manifest describes them."""
+
+    machine: dict[str, Any]
+    driver: dict[str, Any]
+
+
 class LedgerState(Document):
     """Where the ledger stood when the evidence was complete; the acts of reporting do not count."""
 
@@ -546,6 +582,11 @@ class Provenance(Document):
     """Slots of the protocol without an attempt that has an ending."""
     nodes: tuple[str, ...]
     devices: tuple[str, ...]
+    machines: tuple[Machine, ...]
+    """The distinct machines of the attempts, by node."""
+    frozen_on: dict[Literal["baseline", "candidate"], FrozenOn]
+    caches: dict[Literal["baseline", "candidate"], dict[str, str]]
+    """As `versions`, of the caches that each side's processes had."""
     versions: dict[Literal["baseline", "candidate"], dict[str, str]]
     """Versions that each side's processes named; several values of one name are joined by `` | ``."""
     ledger: LedgerState

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from campaign import documents, files
@@ -57,18 +57,32 @@ def _outcomes(entries: Iterable[documents.Entry]) -> dict[str, str]:
     return {str(entry.data["candidate"]): str(entry.data["outcome"]) for entry in entries if entry.act == "reported"}
 
 
-def _versions(receipts: Iterable[documents.Receipt]) -> dict[str, dict[str, str]]:
-    """Return, by side, each name with every version that was seen of it."""
+def _said(
+    receipts: Iterable[documents.Receipt], texts: Callable[[documents.SideReceipt], Mapping[str, str]]
+) -> dict[str, dict[str, str]]:
+    """Return, by side, each name with every text that was seen of it."""
     seen: dict[str, dict[str, set[str]]] = {"baseline": {}, "candidate": {}}
     for receipt in receipts:
         for side in receipt.sides:
             own = seen["candidate" if side.side == "candidate" else "baseline"]
-            for name, version in side.versions.items():
-                own.setdefault(name, set()).add(version)
+            for name, text in texts(side).items():
+                own.setdefault(name, set()).add(text)
     return {
-        side: {name: " | ".join(sorted(versions)) for name, versions in sorted(own.items())}
-        for side, own in seen.items()
+        side: {name: " | ".join(sorted(texts)) for name, texts in sorted(own.items())} for side, own in seen.items()
     }
+
+
+def _machines(starts: Iterable[documents.Start]) -> list[dict[str, object]]:
+    """Return the distinct machines that attempts were started on; one that changed meanwhile is named twice."""
+    found: dict[bytes, dict[str, object]] = {}
+    for start in starts:
+        devices = {(str(one.get("name", "")), str(one.get("driver", ""))) for one in start.devices}
+        machine = {
+            **{name: getattr(start.host, name) for name in ("node", "cpu", "kernel", "machine", "memory_bytes")},
+            "devices": [{"name": name, "driver": driver} for name, driver in sorted(devices)],
+        }
+        found[files.dump_json(machine)] = machine
+    return sorted(found.values(), key=lambda machine: (str(machine["node"]), files.dump_json(machine)))
 
 
 def _attempts(collection: Collection, owners: Sequence[str]) -> list[dict[str, object]]:
@@ -105,6 +119,7 @@ def build_provenance(frozen: Frozen, collection: Collection, candidate: str, cha
         raise EvidenceError(f"the ledger does not say that {candidate} was frozen")
     owners = ("baseline", candidate)
     attempts = _attempts(collection, owners)
+    starts = [own for key, own in collection.starts_read.items() if key[0].partition("/")[0] in owners]
     receipts = [own for key, own in collection.receipts_read.items() if key[0].partition("/")[0] in owners]
     planned = {documents.slot_for(slot.slot, candidate) for slot in frozen.protocol.slots}
     outcomes = _outcomes(chain.entries)
@@ -127,7 +142,13 @@ def build_provenance(frozen: Frozen, collection: Collection, candidate: str, cha
         "missing_slots": sorted(planned - {str(attempt["slot"]) for attempt in attempts}),
         "nodes": _seen(attempts, "node"),
         "devices": _seen(attempts, "device"),
-        "versions": _versions(receipts),
+        "machines": _machines(starts),
+        "frozen_on": {
+            "baseline": {"machine": manifest.machine, "driver": manifest.driver},
+            "candidate": {"machine": theirs.machine, "driver": theirs.driver},
+        },
+        "caches": _said(receipts, lambda side: side.caches.to_json() if side.caches else {}),
+        "versions": _said(receipts, lambda side: side.versions),
         "ledger": {
             "entries": len(cut.entries),
             "head": cut.head,

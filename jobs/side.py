@@ -36,6 +36,8 @@ class SideRecord:
     output_truncated: bool = False
     engaged: dict[str, int | str] | None = None
     versions: dict[str, str] = field(default_factory=dict)
+    bytecode: str = ""
+    """Where the bytecode of installed packages comes from, ``installed`` or ``private``; empty before it is known."""
     offers: tuple[str, ...] = ()
     missing: tuple[str, ...] = ()
     foreign: tuple[str, ...] = ()
@@ -66,6 +68,8 @@ class SideRecord:
             "engaged": self.engaged,
             "path": self.path,
             "versions": self.versions,
+            # The folders of compiled code are made for this run alone: see environment.py.
+            "caches": {"compile": "private, cold", "bytecode": self.bytecode} if self.bytecode else None,
             "offers": list(self.offers),
             "missing": list(self.missing),
             "foreign": list(self.foreign),
@@ -195,7 +199,7 @@ class _Run:
         """Wait for the worker and let it import the adapter."""
         limit_s = self._setting.limits.import_s
         ready = self._channel.receive("start", limit_s)
-        self._worker_pid, self._roots = self._take(ready, "start", _read_ready)
+        self._worker_pid, self._roots, self._record.bytecode = self._take(ready, "start", _read_ready)
         command = {
             "do": "import",
             "adapter": self._setting.runnable.adapter,
@@ -294,11 +298,11 @@ class _Run:
         return [f"shared library: {path}" for path in found]
 
 
-def _read_ready(fields: Fields) -> tuple[int, dict[str, tuple[str, ...]]]:
+def _read_ready(fields: Fields) -> tuple[int, dict[str, tuple[str, ...]], str]:
     roots = fields.fields("roots")
     found = {name: roots.texts(name) for name in ("standard", "packages", "libraries")}
     roots.done()
-    return fields.count("pid"), found
+    return fields.count("pid"), found, "installed" if fields.flag("installed_bytecode") else "private"
 
 
 def _read_result(fields: Fields) -> tuple[str | None, dict[str, int | str] | None, tuple[int, int] | None]:

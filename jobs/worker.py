@@ -127,7 +127,7 @@ class Worker:
 
     def __init__(self) -> None:
         self._roots = origins.read_roots()
-        bytecode.use_installed_bytecode(self._roots.packages)
+        self._installed_bytecode = bytecode.use_installed_bytecode(self._roots.packages)
         self._private: list[str] = []
         self._function: Callable[..., Any] = _not_imported
         self._adapter: Any = None
@@ -136,7 +136,8 @@ class Worker:
 
     def ready(self) -> dict[str, Any]:
         """Say who this is, before anything of the side is imported."""
-        return {"pid": os.getpid(), "roots": self._roots.as_json()}
+        roots = self._roots.as_json()
+        return {"pid": os.getpid(), "roots": roots, "installed_bytecode": self._installed_bytecode}
 
     def do_import(self, command: dict[str, Any]) -> dict[str, Any]:
         """Put the snapshot's folders first on the import path and import the adapter."""

@@ -6,8 +6,10 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from reports.numbers import count, listed, plural, size
+from reports.numbers import ABSENT, count, listed, plural, size
 from reports.view import Card, Cell, Table, code, columns, number, text
+
+_SIDES = ("baseline", "candidate")
 
 # --- cards ------------------------------------------------------------------------------------------------------------
 
@@ -176,21 +178,76 @@ def machine_table(provenance: Mapping[str, Any]) -> Table:
     )
 
 
-def version_table(provenance: Mapping[str, Any]) -> Table:
-    """Return the versions that each side reported."""
-    sides = [provenance["versions"].get(side, {}) for side in ("baseline", "candidate")]
-    names = sorted({name for side in sides for name in side})
+def host_table(provenance: Mapping[str, Any]) -> Table:
+    """Return the machines that measured: processor, memory, kernel, devices and their drivers."""
     return Table(
-        name="versions",
-        caption="Versions that the sides reported",
-        columns=columns("Package", "Baseline", "Candidate"),
-        rows=tuple((text(name), *(code(_version(side.get(name))) for side in sides)) for name in names),
-        empty="No side reported versions.",
+        name="hosts",
+        caption="Machines that measured",
+        columns=columns(
+            "Node", "Processor", "Architecture", "Memory", "Kernel", "Devices and drivers", numeric=("Memory",)
+        ),
+        rows=tuple(
+            (
+                code(host["node"]),
+                text(host["cpu"]),
+                text(host["machine"]),
+                number(size(host["memory_bytes"]), host["memory_bytes"]),
+                code(host["kernel"]),
+                text("; ".join(_device(device) for device in host["devices"])),
+            )
+            for host in provenance["machines"]
+        ),
+        empty="Nothing ran.",
     )
 
 
-def _version(value: object) -> object:
-    return None if value is None else _compact(value)
+def _device(device: Mapping[str, Any]) -> str:
+    return f"{device['name']}, driver {device['driver'] or 'none'}"
+
+
+def frozen_on_table(provenance: Mapping[str, Any]) -> Table:
+    """Return what the manifests say of the host and the driver that froze each side."""
+    sides = [provenance["frozen_on"][side] for side in _SIDES]
+    names = [
+        (kind, name)
+        for kind in ("machine", "driver")
+        for name in sorted({name for side in sides for name in side[kind]})
+    ]
+    return Table(
+        name="frozen-on",
+        caption="Machine and driver that froze each side",
+        columns=columns("What", "Baseline", "Candidate"),
+        rows=tuple(
+            (text(f"{kind}: {name}".replace("_", " ")), *(text(_spelled(side[kind].get(name))) for side in sides))
+            for kind, name in names
+        ),
+        empty="The manifests describe neither.",
+    )
+
+
+def _spelled(value: object) -> str:
+    """Return a value of a manifest for reading, nested ones in one line."""
+    if isinstance(value, Mapping):
+        return ", ".join(f"{name} {_spelled(inner)}" for name, inner in sorted(value.items()))
+    if isinstance(value, list | tuple):
+        return "; ".join(_spelled(inner) for inner in value)
+    return ABSENT if value is None else str(value)
+
+
+def version_table(provenance: Mapping[str, Any]) -> Table:
+    """Return the versions that each side reported, and what its processes could find compiled."""
+    rows = [
+        (f"{name}{also}", [provenance[kind][side].get(name) for side in _SIDES])
+        for kind, also in (("caches", " cache"), ("versions", ""))
+        for name in sorted({name for side in _SIDES for name in provenance[kind][side]})
+    ]
+    return Table(
+        name="versions",
+        caption="Versions that the sides reported, and their caches",
+        columns=columns("Package", "Baseline", "Candidate"),
+        rows=tuple((text(name), *(code(found) for found in values)) for name, values in rows),
+        empty="No side reported versions.",
+    )
 
 
 def data_table(provenance: Mapping[str, Any]) -> Table:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from decimal import Decimal
@@ -40,6 +41,8 @@ class Pair:
     node: str
     order: tuple[str, ...]
     updates: int
+    microbatches: tuple[int | None, int | None]
+    """Of all windows, the baseline's and the other side's; None without windows."""
     baseline: Half | None
     other: Half | None
 
@@ -72,14 +75,30 @@ def _half(rows: pd.DataFrame) -> Half | None:
     )
 
 
-def pairs_of(rows: Sequence[Row]) -> list[Pair]:
-    """Return all pairs, those of attempts that do not count included, candidates before controls."""
+def _microbatches(windows: Sequence[Row]) -> dict[tuple[str, ...], int]:
+    """Return the microbatches of each measurement, by the texts of its pair's key and whether it is the baseline."""
+    found: dict[tuple[str, ...], int] = defaultdict(int)
+    for row in windows:
+        values = dict(row.values)
+        found[*(str(values[name]) for name in _PAIR), str(values["side"] == "baseline")] += int(values["microbatches"])
+    return found
+
+
+def pairs_of(rows: Sequence[Row], windows: Sequence[Row] = ()) -> list[Pair]:
+    """Return all pairs, those of attempts that do not count included, candidates before controls.
+
+    Args:
+        rows: Of pairs.csv.
+        windows: Of windows.csv.
+    """
     if not rows:
         return []
     found: list[Pair] = []
+    microbatches = _microbatches(windows)
     for _, group in frame(rows).groupby(_PAIR, sort=True):
         ordered = group.sort_values("position", kind="stable")
         first = ordered.iloc[0]
+        key = tuple(str(first[name]) for name in _PAIR)
         found.append(
             Pair(
                 comparison=str(first["comparison"]),
@@ -91,6 +110,7 @@ def pairs_of(rows: Sequence[Row]) -> list[Pair]:
                 node=str(first["node"]),
                 order=tuple(str(side) for side in ordered["side"]),
                 updates=int(first["updates"]),
+                microbatches=(microbatches.get((*key, "True")), microbatches.get((*key, "False"))),
                 baseline=_half(ordered[ordered["side"] == "baseline"]),
                 other=_half(ordered[ordered["side"] != "baseline"]),
             )

@@ -21,6 +21,7 @@ def build_page(source: Source) -> Page:
         gates=gates,
         observations=parse_observations(verdict),
         rows=source.tables.get("pairs.csv", ()),
+        windows=source.tables.get("windows.csv", ()),
     )
     declared = "throughput" in protocol["families"]
     summary = summarise(verdict, gates, protocol)
@@ -50,6 +51,8 @@ def build_page(source: Source) -> Page:
         departures=tuple(provenance["departures"]),
         digests=identity.digest_table(provenance, verdict),
         machines=identity.machine_table(provenance),
+        hosts=identity.host_table(provenance),
+        frozen_on=identity.frozen_on_table(provenance),
         versions=identity.version_table(provenance),
         data=identity.data_table(provenance),
         left_out=identity.left_out_table(provenance),

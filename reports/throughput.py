@@ -37,6 +37,8 @@ class Throughput:
     observations: Observations
     rows: tuple[Row, ...]
     """Rows of pairs.csv."""
+    windows: tuple[Row, ...] = ()
+    """Rows of windows.csv."""
 
     @property
     def num_repeats(self) -> int:
@@ -384,6 +386,8 @@ _PAIR_NUMBERS = (
     "Baseline tokens/s",
     "Other tokens/s",
     "Updates",
+    "Microbatches, baseline",
+    "Microbatches, other",
     "Start-up, baseline",
     "Start-up, other",
     "Allocated, baseline",
@@ -407,6 +411,7 @@ def _pair_row(pair: Pair, marks: Sequence[str]) -> tuple[Cell, ...]:
             for side in sides
         ),
         number(count(pair.updates), pair.updates),
+        *(text(None) if own is None else number(count(own), own) for own in pair.microbatches),
         *(_half_cell(side, lambda half: (_seconds(half.startup_s), half.startup_s)) for side in sides),
         *(
             _half_cell(side, lambda half: (size(half.peak_allocated_bytes), half.peak_allocated_bytes))
@@ -426,7 +431,10 @@ def _ordered_pairs(family: Throughput) -> list[Pair]:
     """Return all pairs in the order of the protocol's workloads, candidates before controls."""
     places = {workload["name"]: place for place, workload in enumerate(family.protocol["workloads"])}
     # A workload that the protocol does not know is a fault that the verdict names; it is shown last.
-    return sorted(pairs_of(family.rows), key=lambda pair: (pair.comparison, places.get(pair.workload, len(places))))
+    return sorted(
+        pairs_of(family.rows, family.windows),
+        key=lambda pair: (pair.comparison, places.get(pair.workload, len(places))),
+    )
 
 
 def pair_table(family: Throughput) -> Table:

@@ -130,6 +130,8 @@ class Page:
     departures: tuple[str, ...]
     digests: Table
     machines: Table
+    hosts: Table
+    frozen_on: Table
     versions: Table
     data: Table
     left_out: Table

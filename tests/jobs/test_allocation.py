@@ -94,6 +94,10 @@ def test_the_receipt_says_which_caches_a_side_had(pair: Bench) -> None:
 
 def test_an_interpreter_without_installed_bytecode_uses_a_private_folder_and_says_so(tmp_path: Path) -> None:
     venv.create(tmp_path / "venv", with_pip=False)
+    (packages,) = tmp_path.glob("venv/lib/python*/site-packages")
+    for number in range(200):  # beside what the interpreter below has installed
+        (packages / f"package{number}").mkdir()
+        (packages / f"package{number}" / "__init__.py").touch()
     bench = make_bench(tmp_path, python=str(tmp_path / "venv/bin/python"))
     assert bench.run(bench.plan(SOLO)).returncode == 0
     (side,) = bench.receipt(SOLO).sides

@@ -78,6 +78,28 @@ def provenance_of(
         "missing_slots": sorted(planned - {row["slot"] for row in attempts}),
         "nodes": sorted({row["node"] for row in attempts if row["node"]}),
         "devices": sorted({row["device"] for row in attempts if row["device"]}),
+        "machines": [
+            {
+                "node": node,
+                "cpu": "Test CPU",
+                "kernel": "6.1.0-test",
+                "machine": "x86_64",
+                "memory_bytes": 8 << 30,
+                "devices": [{"name": "Test CPU", "driver": ""}],
+            }
+            for node in sorted({row["node"] for row in campaign.tables["attempts.csv"] if row["node"]})
+        ],
+        "frozen_on": {
+            side: {
+                "machine": {"node": "login1", "kernel": "Linux 6.1", "gpus": [], "slurm": None},
+                "driver": {"campaign": "0.1.0", "distributions": {"click": "8.2.0", "scipy": None}},
+            }
+            for side in ("baseline", "candidate")
+        },
+        "caches": {
+            "baseline": {"compile": "private, cold", "bytecode": "installed"},
+            "candidate": {"compile": "private, cold", "bytecode": "installed | private"},
+        },
         "versions": {"baseline": {"python": "3.11.7", "torch": "2.13.0"}, "candidate": {"python": "3.11.7"}},
         "ledger": {"entries": 97, "head": "9" * 64, "baseline_sealed_seq": 40},
         "other_candidates": [{"id": "c0123456789ab", "frozen_seq": 33, "outcome": None}],

@@ -233,6 +233,36 @@ def test_markdown_is_escaped(text: str) -> None:
     assert not escaped.startswith("-")
 
 
+def table_text(report: Path, caption: str) -> str:
+    """Return a table of the Markdown report by its caption."""
+    return (report / "report.md").read_text().partition(f"\n{caption}:\n\n")[2].partition("\n\n")[0]
+
+
+def test_the_machines_that_measured_and_froze_are_shown_with_their_drivers(published: Path) -> None:
+    assert "| `node1` | Test CPU | x86\\_64 | 8.0 GiB | `6.1.0-test` | Test CPU, driver none |" in table_text(
+        published, "Machines that measured"
+    )
+    froze = table_text(published, "Machine and driver that froze each side")
+    assert "| machine: kernel | Linux 6.1 | Linux 6.1 |" in froze
+    assert "| driver: distributions | click 8.2.0, scipy - | click 8.2.0, scipy - |" in froze
+
+
+def test_caches_stand_beside_the_versions(published: Path) -> None:
+    shown = table_text(published, "Versions that the sides reported, and their caches")
+    assert "| bytecode cache | `installed` | installed \\| private |" in shown
+    assert "| compile cache | `private, cold` | `private, cold` |" in shown
+
+
+def test_microbatches_of_both_sides_are_shown(tmp_path: Path) -> None:
+    campaign = make_campaign(tmp_path)
+    for row in campaign.rows("windows.csv", side="candidate", workload="production", repeat=2):
+        row["microbatches"] = "77"
+    report = report_of(write_evaluation(campaign))
+    values = {cell["value"] for cell in Page((report / "report.html").read_text()).attributes("data")}
+    assert {"200", "385"} <= values
+    assert json.loads((report / "verdict.json").read_bytes())["families"]["evidence"]["outcome"] == "pass"
+
+
 def test_hostile_names_of_workloads_are_inert(tmp_path: Path) -> None:
     report = report_of(make_evaluation(tmp_path, production={IMAGE: ("1", "1", "1"), TEMPLATE: ("1", "1", "1")}))
     shown = Page((report / "report.html").read_text())

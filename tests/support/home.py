@@ -380,7 +380,9 @@ class Home:
                 affinity=(0,),
             ),
             device=DEVICE,
-            devices=(),
+            devices=(
+                {"kind": "cpu", "name": "Synthetic Processor", "uuid": "", "memory_bytes": 1 << 30, "driver": ""},
+            ),
             threads=1,
             at=AT,
         )
@@ -415,6 +417,7 @@ class Home:
                 engaged=ENGAGED,
                 path=path_of(ENGAGED),
                 versions={"python": "3.11.7"},
+                caches=documents.Caches(compile="private, cold", bytecode="installed"),
                 offers=("updates", "sync"),
                 missing=(),
                 foreign=(),
@@ -497,8 +500,8 @@ def freeze(
         resources={},
         departures=("throughput.pilot_s is 1 here",),
         left_out=("build/ (ignored)",),
-        driver={},
-        machine={},
+        driver={"campaign": "0.1.0", "python": "3.11.7"},
+        machine={"node": "login1", "kernel": "Linux 6.1"},
     )
     paths.manifest.write_bytes(manifest.to_bytes())
     home = Home(paths=paths, protocol=protocol)
@@ -515,8 +518,8 @@ def freeze_candidate(home: Home, candidate: str = CANDIDATE, snapshot_sha256: st
         config_sha256=files.sha256_file(home.paths.config),
         candidate=make_side(snapshot_sha256),
         left_out=(),
-        driver={},
-        machine={},
+        driver={"campaign": "0.1.0", "python": "3.11.7"},
+        machine={"node": "login1", "kernel": "Linux 6.1"},
     )
     folder = home.paths.candidate(candidate)
     folder.root.mkdir(parents=True)

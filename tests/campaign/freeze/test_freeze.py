@@ -1,14 +1,16 @@
 from __future__ import annotations
 
 import os
+import platform
 import subprocess
 import sys
 from collections.abc import Callable
+from importlib import metadata
 from pathlib import Path
 
 import pytest
 
-from campaign import documents, files
+from campaign import __version__, documents, files
 from campaign.errors import ConfigError, EvidenceError, InfrastructureError, StateError
 from campaign.evaluation import AcceptanceError, check_protocol
 from campaign.freeze import freeze_baseline
@@ -59,8 +61,35 @@ def test_the_manifest_names_everything_by_digest(setting: Setting) -> None:
         "baseline_first is false instead of true: a candidate may be frozen before the baseline ran.",
     )
     assert set(manifest.resources) == {"submission", "slurm", "local"}
-    assert manifest.driver["config"] == str(setting.config_path)
-    assert manifest.machine["node"] == os.uname().nodename
+
+
+def test_the_manifest_describes_the_machine_and_the_driver_that_froze(setting: Setting) -> None:
+    setting.freeze()
+    manifest = documents.Manifest.read(setting.home.manifest)
+    system, machine, driver = os.uname(), manifest.machine, manifest.driver
+    assert set(machine) == {"node", "kernel", "machine", "os", "cpu", "num_cpus", "memory_bytes", "gpus"}
+    assert (machine["node"], machine["machine"]) == (system.nodename, system.machine)
+    assert machine["kernel"] == f"{system.sysname} {system.release}"
+    assert machine["num_cpus"] == os.cpu_count()
+    assert machine["memory_bytes"] > 1 << 28
+    assert machine["cpu"]
+    assert machine["gpus"] is not None
+    assert set(driver) == {
+        "campaign",
+        "config",
+        "python",
+        "executable",
+        "distributions",
+        "git",
+        "slurm",
+        "interpreters",
+    }
+    assert driver["config"] == str(setting.config_path)
+    assert (driver["campaign"], driver["executable"]) == (__version__, sys.executable)
+    assert driver["python"] == platform.python_version()
+    wanted = ("click", "msgspec", "pydantic", "sqlalchemy", "submitit", "jinja2", "scipy")
+    assert driver["distributions"] == {name: metadata.version(name) for name in wanted}
+    assert driver["git"].startswith("git version ")
 
 
 def test_the_ledger_begins_with_the_freeze(setting: Setting) -> None:

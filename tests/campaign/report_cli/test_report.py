@@ -78,6 +78,39 @@ def test_a_candidate_that_is_faster_everywhere_passes(home: Home, capsys: pytest
     assert verdict(home)["outcome"] == "pass"
 
 
+def test_the_provenance_says_where_each_side_was_frozen_and_measured_and_what_was_compiled(home: Home) -> None:
+    home.attempt(home.slot(PAIR), 2)
+    folder = home.folder(PAIR, 2)
+    start = documents.Start.read(folder.start)
+    gpus = ({"kind": "cuda", "name": "GPU", "uuid": "u", "memory_bytes": 1, "driver": "535"},) * 2
+    moved = start.replace(host=start.host.replace(node="node2", memory_bytes=7), devices=gpus)
+    folder.start.write_bytes(moved.to_bytes())
+    home.seal(home.slot(PAIR), 2, start.allocation)
+    receipt = documents.Receipt.read(folder.receipt)
+    caches = documents.Caches(compile="private, cold", bytecode="private")
+    sides = tuple(side.replace(caches=caches if side.side == "candidate" else None) for side in receipt.sides)
+    folder.receipt.write_bytes(receipt.replace(sides=sides).to_bytes())
+    assert campaign(home, "report", "--exit-zero") == 0
+    found = documents.Provenance.read(home.paths.evaluation(CANDIDATE).provenance)
+    first, second = found.machines
+    assert first.to_json() == {
+        "node": "node1",
+        "cpu": "Synthetic Processor",
+        "kernel": "6.1",
+        "machine": "x86_64",
+        "memory_bytes": 1 << 30,
+        "devices": [{"name": "Synthetic Processor", "driver": ""}],
+    }
+    assert (second.node, second.memory_bytes) == ("node2", 7)
+    assert second.devices == (documents.MachineDevice(name="GPU", driver="535"),)
+    assert found.frozen_on["baseline"].machine == home.manifest.machine
+    assert found.frozen_on["candidate"].driver == {"campaign": "0.1.0", "python": "3.11.7"}
+    assert found.caches == {
+        "baseline": {"compile": "private, cold", "bytecode": "installed"},
+        "candidate": {"compile": "private, cold", "bytecode": "installed | private"},
+    }
+
+
 def test_a_category_below_its_threshold_is_missed(tmp_path: Path) -> None:
     home = build_home(
         tmp_path / "slow", ratio=lambda workload, repeat: 1.049 if (workload, repeat) == ("sync-b4", 2) else 1.06
