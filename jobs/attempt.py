@@ -20,6 +20,7 @@ from .sidelog import SideLog
 from .signals import Signals
 from .snapshot import PrivateCopy
 from .storage import sha256_bytes, write_new, write_table
+from .strict import plain_unicode
 from .tables import table_bytes
 from .workspace import LAUNCHER, Workspace
 
@@ -65,16 +66,24 @@ def run_attempt(context: Context, planned: PlannedAttempt) -> Outcome:
     records: list[SideRecord] = []
     ending, reason = _conduct(context, planned, folder, records)
     folder.reserve.unlink(missing_ok=True)
-    receipt = receipt_bytes(
-        folder,
-        context.allocation,
-        planned,
-        ending=ending,
-        reason=reason,
-        records=records,
-        elapsed_s=time.monotonic() - began,
-        at=time.time(),
-    )
+
+    def seal(ending: Ending, reason: str, records: list[SideRecord]) -> bytes:
+        return receipt_bytes(
+            folder,
+            context.allocation,
+            planned,
+            ending=ending,
+            reason=plain_unicode(reason),
+            records=records,
+            elapsed_s=time.monotonic() - began,
+            at=time.time(),
+        )
+
+    try:
+        receipt = seal(ending, reason, records)
+    except ValueError as error:
+        ending, reason = Ending.HARNESS_ERROR, f"what was observed cannot be written down: {error}"
+        receipt = seal(ending, reason, [])
     write_new(folder.receipt, receipt)
     sides_s = sum(record.wall_s for record in records)
     return Outcome(ending=ending, reason=reason, receipt_sha256=sha256_bytes(receipt), sides_s=sides_s)

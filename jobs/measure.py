@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from .endings import EndedError, Ending
 from .plan import Rules
-from .strict import Fields
+from .strict import MOST_COUNT, Fields
+
+_MOST_PILOT_UPDATES = 1 << 30
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,6 +118,17 @@ def check_window(block: Block, number: int, rules: Rules) -> None:
         raise EndedError(Ending.WINDOW_SHORT, f"{text} are asked for")
 
 
+def check_sums(windows: Sequence[Block]) -> None:
+    """Refuse windows whose sums no table can hold.
+
+    Raises:
+        EndedError: They are such.
+    """
+    for name in ("tokens", "microbatches"):
+        if sum(getattr(window, name) for window in windows) > MOST_COUNT:
+            raise EndedError(Ending.RUBBISH, f"the {name} of all windows are above {MOST_COUNT}")
+
+
 def check_loss(text: str) -> None:
     """Refuse a loss that is not finite.
 
@@ -134,9 +147,15 @@ def calibrate(run: Callable[[int], Block], rules: Rules, startup_s: float) -> Ca
         run: Runs a block of so many updates.
         rules: The rules.
         startup_s: Seconds from set-up to the end of the warm-up.
+
+    Raises:
+        EndedError: No number of updates takes any time.
     """
     updates = 1
     while not (block := run(updates)).seconds >= rules.pilot_s:
+        if updates >= _MOST_PILOT_UPDATES:
+            text = f"updates() returns without working: {updates} updates took {block.seconds:.6f} s"
+            raise EndedError(Ending.RUBBISH, text)
         updates *= 2
     return Calibration(
         updates_per_s=block.updates / block.seconds,

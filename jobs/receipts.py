@@ -14,8 +14,8 @@ from .machine import Device
 from .measure import Calibration
 from .plan import Allocation, PlannedAttempt
 from .side import SideRecord
-from .storage import sha256_bytes
-from .strict import dump_json
+from .storage import read_regular, sha256_bytes
+from .strict import dump_json, parse_json
 
 RESERVED_BYTES = 1 << 16
 
@@ -61,7 +61,7 @@ def start_bytes(allocation: Allocation, planned: PlannedAttempt, place: Place, a
 
 
 def _sealed(path: Path) -> dict[str, Any]:
-    data = path.read_bytes()
+    data = read_regular(path)
     rows = data.count(b"\n") - 1 if path.suffix == ".csv" else None
     return {"name": path.name, "bytes": len(data), "sha256": sha256_bytes(data), "rows": rows}
 
@@ -83,7 +83,7 @@ def receipt_bytes(
     elapsed_s: float,
     at: float,
 ) -> bytes:
-    """Return the bytes of receipt.json over whatever the attempt's folder holds.
+    """Return the bytes of receipt.json over whatever the attempt's folder holds; they can be read again.
 
     Args:
         folder: The attempt's folder.
@@ -94,13 +94,17 @@ def receipt_bytes(
         records: The sides that ran, in order.
         elapsed_s: Seconds since the attempt began.
         at: Seconds since the epoch.
+
+    Raises:
+        ValueError: A text or a file's name is not what UTF-8 can hold.
+        OSError: A file cannot be read, or is no regular file.
     """
     calibrations: list[Calibration] = [record.calibration for record in records if record.calibration is not None]
     calibrated = ending is Ending.COMPLETED and planned.kind == "pilot"
-    return dump_json(
+    data = dump_json(
         {
             "format": "receipt/1",
-            "start_sha256": sha256_bytes(folder.start.read_bytes()),
+            "start_sha256": sha256_bytes(read_regular(folder.start)),
             "slot": planned.slot,
             "attempt": planned.attempt,
             "allocation": allocation.id,
@@ -114,6 +118,8 @@ def receipt_bytes(
             "files": _sealed_files(folder),
         }
     )
+    parse_json(data)
+    return data
 
 
 def reserve_space(folder: AttemptFolder) -> None:

@@ -15,11 +15,11 @@ from . import origins
 from .channel import Answer, Channel
 from .endings import EndedError, Ending
 from .keeper import Command, Exit, Keeper, descendants
-from .measure import Block, Calibration, Measurement, calibrate, check_block, check_loss, check_window
+from .measure import Block, Calibration, Measurement, calibrate, check_block, check_loss, check_sums, check_window
 from .plan import Limits, Protocol, Runnable, Workload
 from .sidelog import SideLog
 from .signals import Signals
-from .strict import Fields, compact_json
+from .strict import MOST_COUNT, Fields, compact_json
 
 
 @dataclass(slots=True, kw_only=True)
@@ -251,6 +251,7 @@ class _Run:
             block, _ = self._updates(self._setting.updates, f"window {number}", self._setting.limits.stall_s)
             check_window(block, number, rules)
             found.append(block)
+        check_sums(found)
         return tuple(found)
 
     def _finish(self) -> tuple[tuple[int, int], float]:
@@ -305,15 +306,23 @@ def _read_ready(fields: Fields) -> tuple[int, dict[str, tuple[str, ...]], str]:
     return fields.count("pid"), found, "installed" if fields.flag("installed_bytecode") else "private"
 
 
+def _is_count(value: object) -> bool:
+    return type(value) is int and 0 <= value <= MOST_COUNT
+
+
+def _is_engaged(value: object) -> bool:
+    return type(value) is str or (type(value) is int and abs(value) <= MOST_COUNT)
+
+
 def _read_result(fields: Fields) -> tuple[str | None, dict[str, int | str] | None, tuple[int, int] | None]:
     loss = fields.optional("loss", str)
     if loss is not None:
         float(loss)
     engaged = fields.optional("engaged", dict)
-    if engaged is not None and any(type(value) not in (int, str) for value in engaged.values()):
-        raise ValueError("engaged holds something else than int and str")
+    if engaged is not None and not all(map(_is_engaged, engaged.values())):
+        raise ValueError("engaged holds something else than int and str, or too large a number")
     peaks = fields.optional("peaks", list)
-    if peaks is not None and (len(peaks) != 2 or any(type(item) is not int or item < 0 for item in peaks)):
+    if peaks is not None and (len(peaks) != 2 or not all(map(_is_count, peaks))):
         raise ValueError(f"peaks are not two counts: {peaks!r:.100}")
     return loss, engaged, None if peaks is None else (peaks[0], peaks[1])
 

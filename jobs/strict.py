@@ -1,4 +1,4 @@
-"""Strict JSON: what is malformed, unknown or of another type is refused, never converted."""
+"""Strict JSON: what is malformed, unknown, of another type or too large is refused, never converted."""
 
 from __future__ import annotations
 
@@ -8,6 +8,9 @@ import re
 from collections.abc import Iterable
 from typing import Any
 
+MOST_COUNT = 10**18 - 1
+"""The largest count: evidence tables hold 18 digits, and databases integers of 64 bits."""
+_SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
 _DECIMAL = re.compile(r"[0-9]+(\.[0-9]+)?(e[+-]?[0-9]+)?")
 
 
@@ -23,15 +26,25 @@ def _refuse_constant(name: str) -> Any:
 
 
 def parse_json(data: bytes) -> Any:
-    """Parse JSON: UTF-8, no key twice, no NaN or infinity.
+    """Parse JSON: UTF-8 throughout, no key twice, no NaN or infinity.
 
     Raises:
         ValueError: The bytes are not such a document.
     """
     try:
-        return json.loads(data.decode("utf-8"), object_pairs_hook=_refuse_duplicates, parse_constant=_refuse_constant)
+        text = data.decode("utf-8")
+        value = json.loads(text, object_pairs_hook=_refuse_duplicates, parse_constant=_refuse_constant)
+        if _SURROGATE.search(data):
+            # Half of a pair: no file and no other reader takes it.
+            json.dumps(value, ensure_ascii=False).encode("utf-8")
     except RecursionError as error:
         raise ValueError("nested too deeply") from error
+    return value
+
+
+def plain_unicode(text: str) -> str:
+    """Return a text that UTF-8 can hold: what Python made of foreign bytes is spelled out."""
+    return text.encode("utf-8", "backslashreplace").decode("utf-8")
 
 
 def dump_json(value: Any) -> bytes:
@@ -92,10 +105,12 @@ class Fields:
         return value
 
     def count(self, name: str, *, minimum: int = 0) -> int:
-        """Take an integer that is not below a minimum."""
+        """Take an integer that is not below a minimum, nor above `MOST_COUNT`."""
         value: int = self._take(name, int, "an integer")
         if value < minimum:
             raise ValueError(f"{self._where}: {name} is {value}, below {minimum}")
+        if value > MOST_COUNT:
+            raise ValueError(f"{self._where}: {name} is above {MOST_COUNT}")
         return value
 
     def number(self, name: str) -> float:

@@ -10,6 +10,8 @@ from typing import TypeAlias
 Cell: TypeAlias = str | int | float | bool
 Row: TypeAlias = Mapping[str, Cell]
 
+_COUNT = re.compile(r"0|[1-9][0-9]{0,17}")
+_DECIMAL = re.compile(r"-?[0-9]{1,64}(\.[0-9]{1,64})?(e[+-]?[0-9]{1,3})?")
 _TEXT = re.compile(r"""[^\x00-\x1f\x7f-\x9f\u2028\u2029",]*""")
 
 
@@ -20,9 +22,10 @@ def _field(name: str, value: Cell) -> str:
         if not math.isfinite(value):
             raise ValueError(f"{name} is not finite")
         # repr is the shortest text that reads back as the same double.
-        return repr(value)
-    text = str(value)
-    if not _TEXT.fullmatch(text):
+        text, grammar = repr(value), _DECIMAL
+    else:
+        text, grammar = str(value), _COUNT if isinstance(value, int) else _TEXT
+    if not grammar.fullmatch(text):
         raise ValueError(f"{name} cannot stand in a table: {text!r}")
     return text
 

@@ -18,7 +18,7 @@ from typing import Any, BinaryIO, NoReturn
 
 from . import bytecode, devices, origins
 from .endings import is_no_space
-from .strict import compact_json, parse_json
+from .strict import MOST_COUNT, compact_json, parse_json, plain_unicode
 
 REQUIRED = ("updates", "sync")
 OPTIONAL = (
@@ -64,19 +64,24 @@ class SideError(Exception):
 # --- checking what the adapter returns --------------------------------------------------------------------------------
 
 
+def _shown(value: Any) -> str:
+    # Python refuses to write out an integer of thousands of digits.
+    return f"an int of {value.bit_length()} bits" if type(value) is int and value > MOST_COUNT else f"{value!r:.100}"
+
+
 def check_counts(value: Any) -> dict[str, int]:
     """Return what ``updates`` returned, by name.
 
     Raises:
-        SideError: It is not four integers, none of them negative.
+        SideError: It is not four integers, none of them negative or too large to be one.
     """
     names = ("updates", "microbatches", "skipped", "tokens")
     if not isinstance(value, (tuple, list)) or len(value) != len(names):
         raise SideError("rubbish", f"updates() returned {value!r:.200}, not (updates, microbatches, skipped, tokens)")
     for name, item in zip(names, value, strict=True):
         # A bool is an int, and an array's integer converts: both are mistakes worth finding.
-        if type(item) is not int or item < 0:
-            raise SideError("rubbish", f"updates() returned {item!r:.100} as {name}, not a non-negative int")
+        if type(item) is not int or not 0 <= item <= MOST_COUNT:
+            raise SideError("rubbish", f"updates() returned {_shown(item)} as {name}, not a non-negative int")
     return dict(zip(names, value, strict=True))
 
 
@@ -102,6 +107,8 @@ def check_engaged(value: Any) -> dict[str, int | str]:
     for key, item in value.items():
         if type(key) is not str or type(item) not in (int, str):
             raise SideError("rubbish", f"engaged() returned {key!r:.100}: {item!r:.100}, not str: int or str")
+        if type(item) is int and abs(item) > MOST_COUNT:
+            raise SideError("rubbish", f"engaged() returned {_shown(item)} as {key!r:.100}")
     return dict(value)
 
 
@@ -110,8 +117,10 @@ def _versions() -> dict[str, str]:
     found = {"python": platform.python_version(), "implementation": platform.python_implementation()}
     for name, module in list(sys.modules.items()):
         version = getattr(module, "__dict__", {}).get("__version__")
-        if "." not in name and isinstance(version, str) and name not in sys.stdlib_module_names:
-            found[name] = str(version)
+        if type(name) is not str or "." in name or name in sys.stdlib_module_names:
+            continue
+        if isinstance(version, str):
+            found[plain_unicode(name)] = plain_unicode(version)
     return {**found, **devices.versions()}
 
 
@@ -199,13 +208,13 @@ class Worker:
         return [name for name in names if not self._offers(name)]
 
     def _foreign(self) -> list[str]:
-        return origins.find_foreign(sys.modules, self._roots, self._private)
+        return [plain_unicode(origin) for origin in origins.find_foreign(sys.modules, self._roots, self._private)]
 
 
 def _as_error(error: Exception) -> dict[str, str]:
     if isinstance(error, SideError):
-        return {"kind": error.kind, "text": error.text}
-    text = "".join(traceback.format_exception(error))[-_TRACE_CHARACTERS:]
+        return {"kind": error.kind, "text": plain_unicode(error.text)}
+    text = plain_unicode("".join(traceback.format_exception(error))[-_TRACE_CHARACTERS:])
     return {"kind": "no_space" if is_no_space(error) else "crash", "text": text}
 
 

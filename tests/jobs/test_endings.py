@@ -14,7 +14,7 @@ import pytest
 
 from acceptance.formats import Ending
 from campaign import documents
-from tests.support.harness import ADAPTER, LIMITS, SOLO, Bench, make_bench, misbehaving, write_tree
+from tests.support.harness import ADAPTER, LIMITS, RULES, SOLO, Bench, make_attempt, make_bench, misbehaving, write_tree
 
 COUNTS = "def updates(self, n):\n    super().updates(n)\n    return {}"
 SPAWN_DAEMON = """
@@ -94,6 +94,39 @@ CASES: dict[str, tuple[str, Ending, str]] = {
     "no_tokens": (misbehaving(COUNTS.format("n, n, 0, 0")), Ending.COUNT_DISAGREEMENT, "without a token"),
     "no_microbatch": (misbehaving(COUNTS.format("n, 0, 0, 8")), Ending.COUNT_DISAGREEMENT, "without a microbatch"),
     "skips_all": (misbehaving(COUNTS.format("n, n, n + 1, 8")), Ending.COUNT_DISAGREEMENT, "4 of 3 updates skipped"),
+    "huge_tokens": (misbehaving(COUNTS.format("n, n, 0, 10**18")), Ending.RUBBISH, "an int of 60 bits as tokens"),
+    "endless_tokens": (misbehaving(COUNTS.format("n, n, 0, 10**5000")), Ending.RUBBISH, "an int of 16610 bits"),
+    "huge_microbatches": (misbehaving(COUNTS.format("n, 2**70, 0, 8")), Ending.RUBBISH, "71 bits as microbatches"),
+    "huge_sums": (
+        misbehaving(COUNTS.format("n, n, 0, 10**18 - 1")),
+        Ending.RUBBISH,
+        "the tokens of all windows are above 999999999999999999",
+    ),
+    "surrogate_engaged": (
+        misbehaving("def engaged(self):\n    return {'path': '\\udce9'}"),
+        Ending.RUBBISH,
+        "result: .*surrogates not allowed",
+    ),
+    "surrogate_name": (
+        misbehaving("def engaged(self):\n    return {'pa\\udce9th': 'x'}"),
+        Ending.RUBBISH,
+        "surrogates not allowed",
+    ),
+    "surrogate_error": (
+        misbehaving("def sync(self):\n    raise RuntimeError('caf\\udce9')"),
+        Ending.CRASH,
+        r"RuntimeError: caf\\udce9",
+    ),
+    "surrogate_version": (
+        misbehaving(
+            "",
+            head="import sys\nsys.modules['ev\\udcffil'] = type(sys)('x')\n"
+            "sys.modules['ev\\udcffil'].__version__ = '1.\\udce9'",
+        ),
+        Ending.COMPLETED,
+        "^$",
+    ),
+    "engaged_huge": (misbehaving("def engaged(self):\n    return {'x': -10**18}"), Ending.RUBBISH, "as 'x'"),
     "own_clock": (
         misbehaving(
             "def sync(self):\n    time.sleep(0.12)",
@@ -197,6 +230,22 @@ def test_foreign_origins_and_missing_methods_stand_in_the_receipt(job: Bench) ->
 def test_a_daemon_that_made_a_session_of_its_own_is_killed(job: Bench) -> None:
     log = job.paths.allocation("daemon").log.read_text()
     assert int(re.findall(r"processes it left behind: (\d+)", log)[0]) >= 1
+
+
+def test_what_utf8_cannot_hold_is_spelled_out_in_the_receipt(job: Bench) -> None:
+    (side,) = job.receipt(attempt_of("surrogate_version")).sides
+    assert side.versions["ev\\udcffil"] == "1.\\udce9"
+
+
+def test_a_pilot_whose_updates_take_no_time_ends(tmp_path: Path) -> None:
+    body = "def updates(self, n):\n    return n, n, 0, n"
+    rules = RULES.replace(pilot_s="0.5")
+    bench = make_bench(tmp_path, misbehaving(body), rules=rules)
+    pilot = make_attempt("pilot", ("baseline",))
+    bench.run(bench.plan(pilot))
+    receipt = bench.receipt(pilot)
+    assert receipt.ending is Ending.RUBBISH
+    assert "updates() returns without working: 1073741824 updates took" in receipt.reason
 
 
 def test_the_exit_of_the_process_stands_in_the_receipt(job: Bench) -> None:

@@ -14,6 +14,7 @@ from typing import Any, cast
 
 import pytest
 
+from acceptance.formats import TABLES, Table, parse_table
 from acceptance.formats import Ending as Everything
 from jobs import attempt, gpus, machine, signals
 from jobs.endings import EndedError, Ending
@@ -113,10 +114,29 @@ def test_a_row_that_does_not_fit_is_refused(row: dict[str, Any]) -> None:
         table_bytes(("a", "b"), [row])
 
 
-@pytest.mark.parametrize("text", [b'{"a":1,"a":2}', b'{"a":NaN}', b'{"a":Infinity}', b"\xff", b"{", b"[" * 100_000])
+@pytest.mark.parametrize("value", [10**18, -1, 1e-320, 10**18 - 1, 0, 1.7976931348623157e308])
+def test_numbers_are_written_as_the_one_definition_of_the_tables_reads_them(value: float) -> None:
+    name = "seconds" if isinstance(value, float) else "tokens"
+    columns = tuple(column for column in TABLES["windows.csv"].columns if column.name == name)
+    table = Table(file="t.csv", meaning="", columns=columns, key=())
+    if value in (10**18, -1):
+        with pytest.raises(ValueError, match="cannot stand in a table"):
+            table_bytes((name,), [{name: value}])
+        return
+    rows, faults = parse_table(table, table_bytes((name,), [{name: value}]), "t.csv")
+    assert (rows[0].values[name], faults) == (value, ())
+
+
+@pytest.mark.parametrize(
+    "text", [b'{"a":1,"a":2}', b'{"a":NaN}', b'{"a":Infinity}', b"\xff", b'"\\udce9"', b"{", b"[" * 100_000]
+)
 def test_json_that_is_not_strict_is_refused(text: bytes) -> None:
     with pytest.raises(ValueError, match=r"."):
         parse_json(text)
+
+
+def test_a_whole_pair_of_surrogates_is_a_character() -> None:
+    assert parse_json(b'"\\ud83d\\ude00"') == "\N{GRINNING FACE}"
 
 
 def plan_text(**changes: Any) -> bytes:
