@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import base64
 import importlib.util
+import os
 import sys
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
@@ -11,12 +12,12 @@ from typing import Any
 import pytest
 
 from tests.reports.evaluations import HOSTILE, crash_one_pair, report_of, write_evaluation
+from tests.support.chromium import PROGRAM, require_chromium
 from tests.support.evidence import make_campaign
 
 pytestmark = pytest.mark.browser
 
-if not Path("/usr/bin/chromium").exists():
-    pytest.skip("chromium is not installed", allow_module_level=True)
+require_chromium(PROGRAM, os.environ)
 
 TOOL = Path(__file__).parents[2] / "tools" / "report_picture.py"
 
