@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 from acceptance.formats import Ending
-from campaign.cli.output import table
 from campaign.documents import Manifest, Protocol, Slot
 from campaign.observation import View
 from campaign.packing import pack
@@ -18,6 +17,7 @@ from campaign.paths import HomePaths
 from campaign.state import ACTIVE, OUT_OF_REACH, AttemptState, AttemptStatus, SlotState, SlotStatus
 from campaign.submission.acts import Cluster
 from campaign.submission.cost import Expectation, device_hours, expect, pilots_found
+from campaign.table import table
 
 LOG_TAIL_LINES = 20
 

@@ -87,6 +87,17 @@ def test_jobs_imports_nothing_but_the_standard_library_at_module_level() -> None
     assert wrong == []
 
 
+def test_the_drivers_library_never_imports_its_command_line() -> None:
+    library = [path for path in sources("campaign") if "cli" not in path.relative_to(ROOT / "campaign").parts]
+    wrong = [
+        f"{path.relative_to(ROOT)}: {name}"
+        for path in library
+        for name, _ in imported_modules(path)
+        if name.split(".")[0] == "click" or is_allowed(name, {"campaign.cli"})
+    ]
+    assert wrong == []
+
+
 def test_the_driver_never_imports_torch() -> None:
     wrong = [path for path in sources("campaign") if any(n.split(".")[0] == "torch" for n, _ in imported_modules(path))]
     assert wrong == []

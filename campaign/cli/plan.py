@@ -11,13 +11,14 @@ import click
 
 from campaign.calibration import Calibrations
 from campaign.cli.options import find_home, json_option
-from campaign.cli.output import Output, table
+from campaign.cli.output import Output
 from campaign.config.load import load_config
 from campaign.config.model import Config
 from campaign.paths import HomePaths
 from campaign.pilots import read_calibrations
 from campaign.plan import AllocationRow, Plan, make_plan
 from campaign.protocol import departures
+from campaign.table import table
 
 DEFAULT_SDS = (0.01, 0.03)
 DEFAULT_RATIOS = (0.98, 1.0, 1.03, 1.05, 1.07, 1.1)

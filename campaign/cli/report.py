@@ -9,12 +9,13 @@ import click
 
 from campaign.cli.collect import describe
 from campaign.cli.options import home_option, json_option
-from campaign.cli.output import Output, table
-from campaign.errors import ExitCode
+from campaign.cli.output import Output
+from campaign.errors import EvidenceError, ExitCode
 from campaign.ledger import Ledger
 from campaign.paths import HomePaths
 from campaign.report import Report, gate_rows, report, verdict_sentence
 from campaign.submission.desk import settle_home
+from campaign.table import table
 
 HEADER = ("gate", "value", "threshold", "margin", "outcome", "finding")
 

@@ -7,7 +7,6 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from campaign.calibration import Calibrations
-from campaign.cli.output import table
 from campaign.documents import Slot, slot_for
 from campaign.frozen import Frozen
 from campaign.state import SlotStatus
@@ -15,6 +14,7 @@ from campaign.submission.acts import IntendedAllocation
 from campaign.submission.cost import Expectation, device_hours, expect, pilots_found
 from campaign.submission.desk import Desk, Order
 from campaign.submission.plans import Batch
+from campaign.table import table
 
 
 def _slots(frozen: Frozen, batch: Batch) -> Iterator[tuple[IntendedAllocation, list[Slot]]]:
