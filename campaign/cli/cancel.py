@@ -18,7 +18,7 @@ from campaign.submission.ending import cancel, unfinished
 
 @click.command()
 @click.option("--reason", default="no reason given", help="Why; kept in the ledger.")
-@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.option("--yes", is_flag=True, allow_from_autoenv=False, help="Do not ask.")
 @home_option
 @json_option
 def command(home: HomePaths, output: Output, reason: str, yes: bool) -> None:

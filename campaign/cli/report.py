@@ -42,7 +42,12 @@ def _value(made: Report, exit_code: int) -> dict[str, object]:
 
 @click.command
 @click.option("--candidate", metavar="ID", help="Which candidate; default: the one that was frozen last.")
-@click.option("--exit-zero", is_flag=True, help="Exit with 0 whatever the verdict; 5 and 6 are never hidden.")
+@click.option(
+    "--exit-zero",
+    is_flag=True,
+    allow_from_autoenv=False,
+    help="Exit with 0 whatever the verdict; 5 and 6 are never hidden.",
+)
 @home_option
 @json_option
 def command(*, candidate: str | None, exit_zero: bool, home: HomePaths, output: Output) -> int:

@@ -38,9 +38,19 @@ from campaign.submission.wait import LOCAL_PACE, SLURM_PACE, counts, progress_li
 @click.option(
     "--only", metavar="GLOB", default="", help="Only slots whose names match, with the pilots that they need."
 )
-@click.option("--dry-run", is_flag=True, help="Print the very scripts and command lines; write and submit nothing.")
-@click.option("--wait", is_flag=True, help="Wait for the jobs, and submit what becomes possible, retries included.")
-@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.option(
+    "--dry-run",
+    is_flag=True,
+    allow_from_autoenv=False,
+    help="Print the very scripts and command lines; write and submit nothing.",
+)
+@click.option(
+    "--wait",
+    is_flag=True,
+    allow_from_autoenv=False,
+    help="Wait for the jobs, and submit what becomes possible, retries included.",
+)
+@click.option("--yes", is_flag=True, allow_from_autoenv=False, help="Do not ask.")
 @home_option
 @json_option
 def command(  # noqa: PLR0917 - click passes every option by name

@@ -69,6 +69,14 @@ def test_without_a_terminal_nothing_is_submitted_unless_yes_is_given(
     assert "submitted job 100" in out
 
 
+def test_a_yes_cannot_be_inherited_from_the_environment(
+    capsys: pytest.CaptureFixture[str], home: JobHome, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CAMPAIGN_SUBMIT_YES", "1")
+    assert run(capsys, home, "submit", "--cluster", "slurm")[0] == 2
+    assert cluster.requests == []
+
+
 def test_a_dry_run_shows_scripts_and_command_lines_and_writes_nothing(
     capsys: pytest.CaptureFixture[str], home: JobHome, cluster: Cluster
 ) -> None:
