@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from campaign import documents, files
-from campaign.errors import CampaignError
+from campaign.errors import CampaignError, InfrastructureError
 from campaign.paths import HomePaths
 
 OLDEST_PYTHON = (3, 11)
@@ -173,6 +173,8 @@ def check_folder(folder: Path) -> Iterator[Check]:
                 fault = attempt(Path(name))
             except OSError as error:
                 fault = f"{errno.errorcode.get(error.errno or 0, '?')}: {error.strerror}"
+            except InfrastructureError as error:
+                fault = error.what
             mark = Mark.FAIL if fault else Mark.OK
             found = f"{folder}: {fault or 'works'}"
             yield Check(name=ability, mark=mark, found=found, remedy=f"{remedy}; {why}" if fault else "")

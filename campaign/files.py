@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
+import errno
 import hashlib
 import json
 import os
 import secrets
 import stat
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from campaign.errors import EvidenceError, InfrastructureError
+from campaign.errors import EvidenceError, InfrastructureError, StateError
 
 
 def sha256_bytes(data: bytes) -> str:
@@ -25,6 +28,16 @@ def sha256_file(path: Path) -> str:
         return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
+def _read_regular(path: Path) -> bytes:
+    # O_NONBLOCK: opening a pipe must not wait for its writer.
+    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise EvidenceError("not a regular file", where=str(path))
+    with os.fdopen(descriptor, "rb") as stream:
+        return stream.read()
+
+
 def read_regular(path: Path) -> bytes:
     """Read a regular file without following a link in its last part.
 
@@ -32,13 +45,36 @@ def read_regular(path: Path) -> bytes:
         EvidenceError: It is missing, unreadable or something else.
     """
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+        return _read_regular(path)
     except OSError as error:
         raise EvidenceError(f"cannot be read: {error.strerror}", where=str(path)) from error
-    with os.fdopen(descriptor, "rb") as stream:
-        if not stat.S_ISREG(os.fstat(stream.fileno()).st_mode):
-            raise EvidenceError("not a regular file", where=str(path))
-        return stream.read()
+
+
+def read_if_there(path: Path) -> bytes | None:
+    """Read a regular file as `read_regular` does; None if nothing has that name.
+
+    Raises:
+        EvidenceError: It is something else.
+        InfrastructureError: It cannot be read.
+    """
+    try:
+        return _read_regular(path)
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        if error.errno in {errno.ELOOP, errno.ENXIO}:  # a link; a socket
+            raise EvidenceError("not a regular file", where=str(path)) from error
+        raise refusal(error, path, "cannot be read") from error
+
+
+def require_folder_or_nothing(path: Path) -> None:
+    """Refuse a file, or a link that leads nowhere, that has the name of a folder which is written when it is needed.
+
+    Raises:
+        StateError: It is one.
+    """
+    if os.path.lexists(path) and not path.is_dir():
+        raise StateError("not a folder", where=str(path), hint=f"move it aside: mv {path} {path}.aside")
 
 
 def dump_json(value: Any) -> bytes:
@@ -76,6 +112,48 @@ def read_json(path: Path) -> Any:
     return parse_json(path.read_bytes(), where=str(path))
 
 
+_FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
+_FORBIDDEN = frozenset({errno.EACCES, errno.EPERM})
+_IN_THE_WAY = frozenset({errno.ENOTDIR, errno.EISDIR, errno.EEXIST, errno.ELOOP, errno.ENOTEMPTY})
+
+
+def hint_of(error: OSError) -> str:
+    """Return what to try after the operating system refused to read or write."""
+    if error.errno in _FULL:
+        return "free some space or raise the quota, then run the command again"
+    if error.errno == errno.EROFS:
+        return "the file system is mounted read-only: use a copy of the home in a folder that can be written"
+    if error.errno in _FORBIDDEN:
+        return "use an account that may read and write the home, or mend the modes of its folders (ls -ld)"
+    if error.errno in _IN_THE_WAY:
+        return "look what is in the way (ls -ld), and move it aside"
+    return "look at the file system (df -h, dmesg), then run the command again"
+
+
+def refusal(error: OSError, path: Path | str, what: str = "cannot be written") -> InfrastructureError:
+    """Return the error to show for one of the operating system."""
+    return InfrastructureError(f"{what}: {error.strerror or error}", where=str(path), hint=hint_of(error))
+
+
+@contextlib.contextmanager
+def writing(path: Path) -> Iterator[None]:
+    """Give an error of the operating system an exit code and the name of the file; a name that is taken passes.
+
+    Args:
+        path: What the block writes.
+
+    Raises:
+        InfrastructureError: The block could not write.
+        FileExistsError: The block found the name taken.
+    """
+    try:
+        yield
+    except FileExistsError:
+        raise
+    except OSError as error:
+        raise refusal(error, path) from error
+
+
 def sync_folder(folder: Path) -> None:
     """Make the entries of a folder durable."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
@@ -103,14 +181,20 @@ def sync_file_system(folder: Path) -> None:
         os.close(descriptor)
 
 
-def _write_temporary(path: Path, data: bytes, mode: int) -> Path:
+@contextlib.contextmanager
+def _temporary(path: Path, data: bytes, mode: int) -> Iterator[Path]:
+    """Provide a durable file beside a path, which is gone when the block ends."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}.{secrets.token_hex(4)}.tmp")
-    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, mode)
-    with os.fdopen(descriptor, "wb") as stream:
-        stream.write(data)
-        stream.flush()
-        os.fsync(stream.fileno())
-    return temporary
+    try:
+        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, mode)
+        with os.fdopen(descriptor, "wb") as stream:
+            stream.write(data)
+            stream.flush()
+            os.fsync(stream.fileno())
+        yield temporary
+    finally:
+        with contextlib.suppress(OSError):  # renamed into place, or never made
+            temporary.unlink()
 
 
 def write_new(path: Path, data: bytes, *, mode: int = 0o644) -> None:
@@ -118,16 +202,21 @@ def write_new(path: Path, data: bytes, *, mode: int = 0o644) -> None:
 
     Raises:
         FileExistsError: The name is taken; nothing was changed.
+        InfrastructureError: It cannot be written; nothing was left.
     """
-    temporary = _write_temporary(path, data, mode)
-    try:
-        os.link(temporary, path)
-    finally:
-        temporary.unlink()
-    sync_folder(path.parent)
+    with writing(path):
+        with _temporary(path, data, mode) as temporary:
+            os.link(temporary, path)
+        sync_folder(path.parent)
 
 
 def replace(path: Path, data: bytes, *, mode: int = 0o644) -> None:
-    """Write a file atomically and durably over whatever has its name: only for what can be derived again."""
-    _write_temporary(path, data, mode).replace(path)
-    sync_folder(path.parent)
+    """Write a file atomically and durably over whatever has its name: only for what can be derived again.
+
+    Raises:
+        InfrastructureError: It cannot be written; what was there still is.
+    """
+    with writing(path):
+        with _temporary(path, data, mode) as temporary:
+            temporary.replace(path)
+        sync_folder(path.parent)

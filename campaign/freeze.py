@@ -114,8 +114,10 @@ def freeze_baseline(
 def _make_home(paths: HomePaths) -> None:
     try:
         paths.root.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
+    except (FileExistsError, NotADirectoryError) as error:
         raise ConfigError(f"the home cannot be created: {error.strerror}", where=str(paths.root)) from error
+    except OSError as error:
+        raise files.refusal(error, paths.root, "the home cannot be created") from error
 
 
 def _freeze_baseline(

@@ -6,6 +6,7 @@ later lines changing too. One process writes at a time. A last line that a crash
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 from collections.abc import Callable
@@ -163,7 +164,7 @@ class Ledger:
         number = next(number for number in range(1, 1 << 20) if not self._paths.torn(number).exists())
         target = self._paths.torn(number)
         files.write_new(target, torn)
-        with self._paths.ledger.open("rb+") as stream:
+        with files.writing(self._paths.ledger), self._paths.ledger.open("rb+") as stream:
             stream.truncate(self._num_bytes)
             stream.flush()
             os.fsync(stream.fileno())
@@ -193,12 +194,7 @@ def _owner(owner: Owner) -> dict[str, Any]:
 
 
 def _read(path: Path) -> bytes:
-    try:
-        return path.read_bytes()
-    except FileNotFoundError:
-        return b""
-    except OSError as error:
-        raise InfrastructureError(f"cannot be read: {error.strerror}", where=str(path)) from error
+    return files.read_if_there(path) or b""
 
 
 def _whole_lines(data: bytes) -> list[bytes]:
@@ -207,19 +203,33 @@ def _whole_lines(data: bytes) -> list[bytes]:
 
 
 def _append_line(path: Path, line: bytes, *, expected_bytes: int) -> None:
-    is_new = not path.exists()
-    try:
-        descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW, 0o644)
+    is_new = not os.path.lexists(path)
+    with files.writing(path):
+        # O_NONBLOCK: opening a pipe must not wait for its reader.
+        flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK
+        descriptor = os.open(path, flags, 0o644)
         try:
             if os.fstat(descriptor).st_size != expected_bytes:
                 raise EvidenceError("somebody else wrote to the ledger while its lock was held", where=str(path))
-            if os.write(descriptor, line) != len(line):
-                os.ftruncate(descriptor, expected_bytes)
-                raise InfrastructureError("only a part could be written", where=str(path), hint="free some space")
-            os.fsync(descriptor)
+            _write_whole(descriptor, line, path, expected_bytes)
         finally:
             os.close(descriptor)
         if is_new:
             files.sync_folder(path.parent)
-    except OSError as error:
-        raise InfrastructureError(f"cannot be written: {error.strerror}", where=str(path)) from error
+
+
+def _write_whole(descriptor: int, line: bytes, path: Path, before_bytes: int) -> None:
+    """Append a line, or leave the file as it was: an act whose line is not durable did not happen."""
+    num_written = 0
+    try:
+        num_written = os.write(descriptor, line)
+        os.fsync(descriptor)
+    except OSError:
+        num_written = 0
+        raise
+    finally:
+        if num_written != len(line):
+            with contextlib.suppress(OSError):
+                os.ftruncate(descriptor, before_bytes)
+    if num_written != len(line):
+        raise InfrastructureError("only a part could be written", where=str(path), hint="free some space")

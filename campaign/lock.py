@@ -78,12 +78,13 @@ class Lock:
     def release(self) -> None:
         """Remove the lock, if it is still this process's."""
         if self._is_there():
-            self.path.unlink()
+            with files.writing(self.path):
+                self.path.unlink()
 
     def _is_there(self) -> bool:
         try:
-            return self.path.read_bytes() == self.content
-        except FileNotFoundError:
+            return files.read_if_there(self.path) == self.content
+        except EvidenceError:  # something else took its place
             return False
 
 
@@ -118,7 +119,8 @@ def break_lock(path: Path) -> Owner | None:
             where=str(path),
             hint=f"wait for it, or end it: kill {owner.pid}",
         )
-    path.unlink(missing_ok=True)
+    with files.writing(path):
+        path.unlink(missing_ok=True)
     return owner
 
 
@@ -129,11 +131,8 @@ def read_owner(path: Path) -> Owner | None:
         StateError: The file does not say.
     """
     try:
-        data = path.read_bytes()
-    except FileNotFoundError:
-        return None
-    try:
-        return Owner.parse(data, where=str(path))
+        data = files.read_if_there(path)
+        return None if data is None else Owner.parse(data, where=str(path))
     except EvidenceError as error:
         raise StateError(
             "the lock does not say whose it is",
@@ -181,18 +180,24 @@ def _remove_if_stale(path: Path, machine: Machine) -> Owner | None:
             return None
         if not owner.is_of(machine) or owner.is_alive():
             raise _held(path, owner)
-        path.unlink()
+        with files.writing(path):
+            path.unlink()
         return owner
 
 
 @contextlib.contextmanager
 def _guarded(path: Path) -> Iterator[Owner | None]:
     """Keep two processes of this host from both removing one stale lock: the second would remove a new one."""
+    if read_owner(path) is None:  # this also refuses what is no file
+        yield None
+        return
     try:
         stream = path.open("rb+")
     except FileNotFoundError:
         yield None
         return
+    except OSError as error:  # another user's
+        raise _held(path, read_owner(path)) from error
     with stream:
         try:
             fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -40,15 +40,20 @@ def staging(paths: HomePaths) -> Iterator[Staging]:
 
     Args:
         paths: The home, whose ledger the caller has open.
+
+    Raises:
+        InfrastructureError: The block, or the folder's making, met an error of the operating system.
     """
     remove_tree(paths.staging)
-    paths.staging.mkdir()
     staged = Staging(home=HomePaths(paths.staging))
     try:
+        paths.staging.mkdir()
         yield staged
-    except BaseException:
+    except BaseException as error:
         if not staged.is_publishing:
             remove_tree(paths.staging)
+        if isinstance(error, OSError):  # what is read is guarded where it is read: this is about what is written
+            raise files.refusal(error, error.filename or paths.staging, "cannot be frozen") from error
         raise
     remove_tree(paths.staging)
 

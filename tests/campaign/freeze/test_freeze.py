@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import errno
 import os
 import platform
 import subprocess
@@ -20,6 +21,7 @@ from campaign.programs import find_programs
 from campaign.snapshot import digest_folder, read_listing, tree_digest
 from tests.support.freezing import AT, CONFIG, Setting, clock, make_setting
 from tests.support.git import Repository, write_files
+from tests.support.refusing import refuse
 
 ROOT = Path(__file__).parents[3]
 
@@ -397,3 +399,31 @@ def test_everything_is_synced_once_before_the_manifest_appears(
     monkeypatch.setattr(files, "sync_file_system", spy)
     setting.freeze()
     assert seen == [False]
+
+
+# --- what a machine refuses -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("function", ["mkdir", "rename"])
+def test_a_full_disk_ends_a_freeze_with_the_place_and_leaves_nothing_that_counts(
+    setting: Setting, monkeypatch: pytest.MonkeyPatch, function: str
+) -> None:
+    setting.home.root.mkdir()
+    with monkeypatch.context() as patched:
+        refuse(patched, function, errno.ENOSPC)
+        with pytest.raises(InfrastructureError, match="No space left on device") as caught:
+            setting.freeze()
+    assert str(setting.home.root) in caught.value.where
+    assert "free some space" in caught.value.hint
+    assert not setting.home.manifest.exists()
+    assert not setting.home.lock.exists()
+    assert setting.freeze().is_new
+
+
+def test_a_home_on_a_read_only_file_system_is_no_fault_of_the_configuration(
+    setting: Setting, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    refuse(monkeypatch, "mkdir", errno.EROFS)
+    with pytest.raises(InfrastructureError, match="the home cannot be created: Read-only") as caught:
+        setting.freeze()
+    assert caught.value.where == str(setting.home.root)

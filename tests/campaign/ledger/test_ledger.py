@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import errno
 import json
 import os
 import subprocess
@@ -15,6 +16,7 @@ from campaign import documents, files, ledger, lock, processes
 from campaign.errors import EvidenceError, InfrastructureError, StateError
 from campaign.ledger import Ledger, parse_entries, read_entries, unlock
 from campaign.paths import HomePaths
+from tests.support.refusing import refuse
 
 
 def clock() -> float:
@@ -205,8 +207,13 @@ def test_a_full_disk_leaves_the_chain_as_it_was(home: HomePaths, monkeypatch: py
 def test_a_ledger_that_is_a_link_is_not_followed(home: HomePaths, tmp_path: Path) -> None:
     (tmp_path / "victim").write_bytes(b"")
     home.ledger.symlink_to(tmp_path / "victim")
-    with Ledger.open(home, clock) as opened, pytest.raises(InfrastructureError):
-        opened.append("collected", {})
+    with pytest.raises(EvidenceError, match="not a regular file"):
+        Ledger.open(home, clock)
+    home.ledger.unlink()
+    with Ledger.open(home, clock) as opened:
+        home.ledger.symlink_to(tmp_path / "victim")
+        with pytest.raises(InfrastructureError):
+            opened.append("collected", {})
     assert (tmp_path / "victim").read_bytes() == b""
 
 
@@ -300,3 +307,50 @@ def test_unlock_wants_a_reason(home: HomePaths) -> None:
 def test_the_lock_names_this_process(home: HomePaths) -> None:
     with Ledger.open(home, clock):
         assert json.loads(home.lock.read_bytes())["pid"] == os.getpid()
+
+
+# --- what a machine refuses -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EROFS, errno.EDQUOT])
+def test_a_home_that_cannot_be_written_is_no_crash(
+    home: HomePaths, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    fill(home, 1)
+    before = sorted(home.root.iterdir())
+    with monkeypatch.context() as patched:
+        refuse(patched, "fsync", number)
+        with pytest.raises(InfrastructureError, match=os.strerror(number)) as caught:
+            Ledger.open(home, clock)
+    assert caught.value.where == str(home.lock)
+    assert sorted(home.root.iterdir()) == before
+
+
+def test_an_act_that_was_not_made_durable_did_not_happen(home: HomePaths, monkeypatch: pytest.MonkeyPatch) -> None:
+    fill(home, 1)
+    before = home.ledger.read_bytes()
+    with Ledger.open(home, clock) as opened:
+        with monkeypatch.context() as patched:
+            refuse(patched, "fsync", errno.ENOSPC)
+            with pytest.raises(InfrastructureError, match="No space left") as caught:
+                opened.append("collected", {})
+        assert "free some space" in caught.value.hint
+        assert home.ledger.read_bytes() == before
+        opened.append("collected", {})
+    assert len(read_entries(home)) == 2
+
+
+@pytest.mark.parametrize("make", [os.mkfifo, os.mkdir], ids=["pipe", "folder"])
+def test_a_ledger_or_a_lock_that_is_no_file_is_refused_at_once(tmp_path: Path, make: Callable[[Path], None]) -> None:
+    first, second = HomePaths(tmp_path / "first"), HomePaths(tmp_path / "second")
+    for paths in (first, second):
+        paths.root.mkdir()
+    make(first.ledger)
+    with pytest.raises(EvidenceError, match="not a regular file"):
+        read_entries(first)
+    with pytest.raises(EvidenceError, match="not a regular file"):
+        Ledger.open(first, clock)
+    assert not first.lock.exists()
+    make(second.lock)
+    with pytest.raises(StateError, match="does not say whose it is"):
+        Ledger.open(second, clock)
