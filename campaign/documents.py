@@ -95,13 +95,9 @@ class Document(msgspec.Struct, metaclass=_DocumentMeta, frozen=True, forbid_unkn
         """Read a document from a file; see `parse`.
 
         Raises:
-            EvidenceError: The file is missing or not such a document.
+            EvidenceError: The file is missing, a link or a pipe, or not such a document.
         """
-        try:
-            data = path.read_bytes()
-        except OSError as error:
-            raise EvidenceError(f"cannot be read: {error.strerror}", where=str(path)) from error
-        return cls.parse(data, where=str(path))
+        return cls.parse(files.read_regular(path), where=str(path))
 
 
 # --- protocol ---------------------------------------------------------------------------------------------------------
