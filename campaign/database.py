@@ -6,6 +6,9 @@ its own line of text beside the typed columns: what is copied out is the text, w
 
 from __future__ import annotations
 
+import contextlib
+import os
+import sqlite3
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -35,7 +38,8 @@ from sqlalchemy.exc import DatabaseError
 from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column
 
 from acceptance import formats
-from campaign.errors import StateError
+from campaign import files
+from campaign.errors import CampaignError, InfrastructureError, StateError
 
 APPLICATION_ID = 0x43414D50
 """``CAMP``: what `file` and sqlite3 show as the owner of the format."""
@@ -234,24 +238,69 @@ def open_database(path: Path, *, manifest_sha256: str, protocol_sha256: str) -> 
 
     Raises:
         StateError: The file is not a cache of this home and release.
+        InfrastructureError: The file system does not let it be read or written.
     """
     origin = Origin(id=1, manifest_sha256=manifest_sha256, protocol_sha256=protocol_sha256)
     is_new = not path.exists()
+    require_file_or_nothing(path)
     engine = _engine(path)
     try:
         if is_new:
-            _create(engine, origin)
+            _create_whole(path, origin)
         else:
             _check_owner(engine, origin, path)
         with Session(engine) as session, session.begin():
             yield session
     except DatabaseError as error:
-        reason = str(error.orig)
-        raise StateError(
-            "the cache cannot be used", where=str(path), why=reason, hint="campaign collect --rebuild"
-        ) from error
+        raise _explain(error, path) from error
     finally:
         engine.dispose()
+
+
+def require_file_or_nothing(path: Path) -> None:
+    """Refuse a folder, or anything else that is no file, in the place of a cache.
+
+    Raises:
+        StateError: There is one.
+    """
+    if path.exists() and not path.is_file():
+        raise StateError("not a file", where=str(path), hint=f"move it aside: mv {path} {path}.aside")
+
+
+def _create_whole(path: Path, origin: Origin) -> None:
+    """Create an empty cache in one step: a disk that becomes full meanwhile leaves nothing that looks like one."""
+    made = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    engine = _engine(made)
+    try:
+        _create(engine, origin)
+        engine.dispose()
+        with files.writing(path):
+            made.replace(path)
+            files.sync_folder(path.parent)
+    finally:
+        engine.dispose()
+        for left in (made, made.with_name(f"{made.name}-journal")):
+            with contextlib.suppress(OSError):
+                left.unlink()
+
+
+_OF_THE_MACHINE = {
+    sqlite3.SQLITE_FULL: "free some space or raise the quota, then run the command again",
+    sqlite3.SQLITE_READONLY: "use an account that may write the home, on a file system that can be written",
+    sqlite3.SQLITE_PERM: "use an account that may write the home",
+    sqlite3.SQLITE_CANTOPEN: "use an account that may write the home, on a file system that can be written",
+    sqlite3.SQLITE_IOERR: "look at the file system (df -h, dmesg), then run the command again",
+    sqlite3.SQLITE_BUSY: "close whatever has it open, then run the command again",
+}
+"""What to try, by SQLite's primary code, when the cache itself is not what is wrong."""
+
+
+def _explain(error: DatabaseError, path: Path) -> CampaignError:
+    reason = str(error.orig)
+    code = getattr(error.orig, "sqlite_errorcode", sqlite3.SQLITE_ERROR) & 0xFF  # the rest says more, and may be new
+    if code in _OF_THE_MACHINE:
+        return InfrastructureError(f"SQLite cannot go on: {reason}", where=str(path), hint=_OF_THE_MACHINE[code])
+    return StateError("the cache cannot be used", where=str(path), why=reason, hint="campaign collect --rebuild")
 
 
 # --- attempts ---------------------------------------------------------------------------------------------------------

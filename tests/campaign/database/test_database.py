@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,7 @@ from sqlalchemy.orm import Session
 from acceptance import formats
 from campaign import database
 from campaign.database import ATTEMPTS, ROWS, AttemptRecord, StoredFile, insert_attempts, open_database, stored_attempts
-from campaign.errors import StateError
+from campaign.errors import InfrastructureError, StateError
 
 ATTEMPT = "baseline/control/w/r1,1,a1,node1,cpu:x,,,completed,true"
 PAIR = "w,control,,false,1,1,1,baseline,1,a1,node1,cpu:x,20,10,3200,0.5,12.5,13.25,1,1,256.0"
@@ -157,3 +158,80 @@ def test_somebody_elses_database_is_refused(tmp_path: Path) -> None:
     connection.close()
     with pytest.raises(StateError, match="not a cache of this release"):
         list(opened(tmp_path / "cache"))
+
+
+# --- what a machine refuses -------------------------------------------------------------------------------------------
+
+
+def store(path: Path, *records: AttemptRecord) -> None:
+    with open_database(path, manifest_sha256="m" * 64, protocol_sha256="p" * 64) as session:
+        insert_attempts(session, records)
+
+
+def _limit_pages(monkeypatch: pytest.MonkeyPatch, most: int) -> None:
+    """Let SQLite meet its own error of a full disk after some pages."""
+    prepare = database._prepare_connection
+
+    def limited(connection: sqlite3.Connection, record: object) -> None:
+        prepare(connection, record)
+        connection.execute(f"PRAGMA max_page_count = {most}")
+
+    monkeypatch.setattr(database, "_prepare_connection", limited)
+
+
+def test_a_disk_that_is_full_while_the_cache_is_made_leaves_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "cache"
+    with monkeypatch.context() as patched:
+        _limit_pages(patched, 4)
+        with pytest.raises(InfrastructureError, match="full") as caught:
+            next(opened(path))
+    assert caught.value.where == str(path)
+    assert "free some space" in caught.value.hint
+    assert list(tmp_path.iterdir()) == []
+    for session in opened(path):
+        assert stored_attempts(session) == {}
+
+
+def test_a_disk_that_is_full_while_rows_are_stored_leaves_the_cache_as_it_was(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "cache"
+    store(path, record())
+    pairs = rows(formats.PAIRS, *[PAIR.replace(",1,1,1,", f",1,{pair},1,", 1) for pair in range(2, 400)])
+    later = replace(
+        record(pairs), row=rows(formats.ATTEMPTS, ATTEMPT.replace("/r1,1,", "/r1,2,"))[0], receipt_sha256=""
+    )
+    with monkeypatch.context() as patched:
+        _limit_pages(patched, path.stat().st_size // 4096 + 1)
+        with pytest.raises(InfrastructureError, match="full"):
+            store(path, later)
+    for session in opened(path):
+        assert len(stored_attempts(session)) == 1
+
+
+def test_a_cache_that_somebody_else_has_open_is_not_called_broken(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "cache"
+    list(opened(path))
+    prepare = database._prepare_connection
+
+    def impatient(connection: sqlite3.Connection, record: object) -> None:
+        prepare(connection, record)
+        connection.execute("PRAGMA busy_timeout = 0")
+
+    monkeypatch.setattr(database, "_prepare_connection", impatient)
+    other = sqlite3.connect(path, isolation_level=None)
+    other.execute("BEGIN EXCLUSIVE")
+    with pytest.raises(InfrastructureError, match="locked"):
+        list(opened(path))
+    other.close()
+
+
+def test_a_folder_in_the_place_of_the_cache_is_named(tmp_path: Path) -> None:
+    (tmp_path / "cache").mkdir()
+    with pytest.raises(StateError, match="not a file") as caught:
+        list(opened(tmp_path / "cache"))
+    assert caught.value.where == str(tmp_path / "cache")
