@@ -23,6 +23,7 @@ from campaign.submission.ending import cancel
 from campaign.submission.wait import Pace, wait_for_jobs
 from tests.campaign.submission.support import SUBMITTER
 from tests.slurm.cluster import Cluster
+from tests.support.cli import expect_json
 from tests.support.home import CANDIDATE
 from tests.support.jobs import RESOURCES, JobHome, make_job_home
 
@@ -96,6 +97,20 @@ def test_a_campaign_runs_on_the_cluster_with_a_callers_slurm_variables_left_behi
     assert "SBATCH_PARTITION" not in environment
     assert environment["SLURM_JOB_ID"] != "999999"
     assert environment.get("SLURM_CPU_BIND", "") != "quiet,mask_cpu:0x1"
+
+
+def test_a_dry_run_shows_the_very_script_that_is_submitted(home: JobHome) -> None:
+    (shown,) = expect_json(0, "submit", "--home", home.paths.root, "--cluster", "slurm", "--dry-run")["dry_run"]
+    assert not home.paths.transport.exists()
+    desk = make_real_desk(home)
+    assert submit(desk) == 1
+    (folder,) = home.paths.transport.iterdir()
+    (script,) = folder.glob("*_submission.sh")
+    assert folder.name == shown["submission"]
+    assert script.read_text().splitlines() == shown["script"].splitlines()
+    request = json.loads(home.paths.submission(folder.name).request.read_bytes())
+    assert request["payloads"] == shown["payloads"]
+    wait(desk)
 
 
 @pytest.mark.parametrize("step", ["transporting", "transported"])
