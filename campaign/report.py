@@ -139,6 +139,40 @@ def gate_rows(printed: bytes) -> list[list[str]]:
     return [cells(gate) for gate in failed_first(parse_gates(verdict))]
 
 
+def observation_rows(printed: bytes) -> list[list[str]]:
+    """Return what was observed of each category, beside its gates; nothing of it decides.
+
+    Args:
+        printed: The bytes of the verdict.
+
+    Returns:
+        Category, pairs, median ratio, lowest, highest, standard deviation of the ratios' logarithms, order effect and
+        the ends of its 95% interval.
+    """
+    from reports.numbers import against  # noqa: PLC0415 - as above
+    from reports.verdict import parse_observations  # noqa: PLC0415 - as above
+
+    verdict: Mapping[str, Any] = json.loads(printed, parse_float=Decimal)
+    thresholds = {gate["threshold"] for gate in verdict["gates"] if gate["family"] == "throughput"}
+
+    return [
+        [
+            seen.subject,
+            str(seen.pairs),
+            *(
+                against(ratio, 1, *thresholds, digits=3)
+                for ratio in (seen.median_ratio, seen.minimum_ratio, seen.maximum_ratio)
+            ),
+            seen.spread,
+            *(
+                against(effect, 1, digits=4)
+                for effect in (seen.order_effect, seen.order_effect_lower, seen.order_effect_upper)
+            ),
+        ]
+        for seen in parse_observations(verdict).of("category")
+    ]
+
+
 def verdict_sentence(printed: bytes, protocol: bytes) -> str:
     """Return the verdict in one sentence, the same as in the report.
 

@@ -13,17 +13,20 @@ from campaign.cli.output import Output
 from campaign.errors import EvidenceError, ExitCode
 from campaign.ledger import Ledger
 from campaign.paths import HomePaths
-from campaign.report import Report, gate_rows, report, verdict_sentence
+from campaign.report import Report, gate_rows, observation_rows, report, verdict_sentence
 from campaign.submission.desk import settle_home
 from campaign.table import table
 
 HEADER = ("gate", "value", "threshold", "margin", "outcome", "finding")
+OBSERVED = ("category", "pairs", "median", "lowest", "highest", "SD of ln", "order effect", "95% from", "95% to")
 
 
 def _text(made: Report, home: HomePaths) -> str:
     printed = made.evaluation.printed
-    gates = table(HEADER, gate_rows(printed))
-    return "\n".join([gates, "", verdict_sentence(printed, home.protocol.read_bytes()), str(made.page)])
+    parts = [table(HEADER, gate_rows(printed)), ""]
+    if observed := observation_rows(printed):
+        parts += [table(OBSERVED, observed), ""]
+    return "\n".join([*parts, verdict_sentence(printed, home.protocol.read_bytes()), str(made.page)])
 
 
 def _value(made: Report, exit_code: int) -> dict[str, object]:
@@ -36,6 +39,7 @@ def _value(made: Report, exit_code: int) -> dict[str, object]:
         "verdict_sha256": made.evaluation.sha256,
         "report": str(made.page),
         "families": {name: family.to_json() for name, family in verdict.families.items()},
+        "observations": verdict.observations,
         "gates": [gate.to_json() for gate in verdict.gates],
     }
 

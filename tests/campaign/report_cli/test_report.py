@@ -12,6 +12,7 @@ from acceptance.formats import Ending
 from campaign import documents, files
 from campaign.cli.main import main
 from tests.support.home import CANDIDATE, SMALL, Case, Home, attempt_all, build_home, freeze, freeze_candidate
+from tests.support.refusing import forbid
 
 PAIR = "candidate/pair/sync-b4/r1"
 OTHER = "c" + "d" * 12
@@ -326,6 +327,27 @@ def test_the_ledger_names_the_verdicts_digest(home: Home) -> None:
     assert act["evidence_sha256"] == verdict(home)["evidence_sha256"]
 
 
+def test_each_category_has_a_line_with_median_range_spread_and_order_effect(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    home = build_home(tmp_path / "home", ratio=lambda _workload, repeat: (1.10, 1.2, 1.0499999)[repeat - 1], solo=False)
+    assert campaign(home, "report", "--json") == 3
+    value = json.loads(capsys.readouterr().out)
+    assert value["observations"] == verdict(home)["observations"]
+    assert campaign(home, "report") == 3
+    lines = [line.split() for line in capsys.readouterr().out.splitlines()]
+    (header,) = [number for number, line in enumerate(lines) if line[:1] == ["category"]]
+    assert header > max(number for number, line in enumerate(lines) if line[:1] == ["evidence/folder"])
+    assert [line[0] for line in lines[header + 1 : header + 3]] == ["packed", "sync"]
+    (seen,) = [
+        one for one in value["observations"]["throughput"] if (one["kind"], one["subject"]) == ("category", "sync")
+    ]
+    effects = (seen["order_effect"], seen["order_effect_lower"], seen["order_effect_upper"])
+    assert lines[header + 2][1:5] == ["3", "1.100", "1.0499999", "1.200"]
+    assert lines[header + 2][5] == f"{100 * seen['sd_log_ratio_ddof1']:.2f}%"
+    assert lines[header + 2][6:] == [f"{effect:.4f}" for effect in effects]
+
+
 def test_json_is_one_value_on_stdout(home: Home, capsys: pytest.CaptureFixture[str]) -> None:
     assert campaign(home, "report", "--json") == 0
     value = json.loads(capsys.readouterr().out)
@@ -372,3 +394,108 @@ def test_a_home_of_any_name_is_reported(tmp_path: Path, name: str) -> None:
     assert campaign(home, "report") == 0
     assert campaign(home, "collect", "--rebuild") == 0
     assert sorted(path.name for path in tmp_path.iterdir()) == [name]
+
+
+# --- a home that somebody tidied up -----------------------------------------------------------------------------------
+
+
+def _replace_by_file(path: Path) -> None:
+    shutil.rmtree(path)
+    path.write_text("x")
+
+
+def _replace_by_dangling_link(path: Path) -> None:
+    shutil.rmtree(path)
+    path.symlink_to("nowhere")
+
+
+def _replace_by_folder(path: Path) -> None:
+    path.unlink()
+    path.mkdir()
+
+
+IN_THE_WAY: dict[str, tuple[str, Callable[[Path], None], str]] = {
+    "evaluations is a file": ("evaluations", _replace_by_file, "not a folder"),
+    "evaluations is a dangling link": ("evaluations", _replace_by_dangling_link, "not a folder"),
+    "the evaluation is a file": (f"evaluations/{CANDIDATE}", _replace_by_file, "not a folder"),
+    "report is a file": (f"evaluations/{CANDIDATE}/report", _replace_by_file, "not a folder"),
+    "evidence is a file": (f"evaluations/{CANDIDATE}/evidence", _replace_by_file, "not a folder"),
+    "verdict.json is a folder": (f"evaluations/{CANDIDATE}/verdict.json", _replace_by_folder, "a folder is in the way"),
+    "the cache is a folder": ("campaign.sqlite", _replace_by_folder, "not a file"),
+}
+
+
+@pytest.mark.parametrize("case", IN_THE_WAY.values(), ids=IN_THE_WAY)
+def test_what_stands_in_the_place_of_something_derived_is_named(
+    home: Home, capsys: pytest.CaptureFixture[str], case: tuple[str, Callable[[Path], None], str]
+) -> None:
+    name, replace, said = case
+    assert campaign(home, "report") == 0
+    replace(home.paths.root / name)
+    capsys.readouterr()
+    assert campaign(home, "report") == 2
+    err = capsys.readouterr().err
+    assert f"{home.paths.root / name}: {said}" in err
+    assert "try: move it aside: mv " in err
+
+
+def test_a_rebuild_names_a_folder_in_the_place_of_the_cache(home: Home, capsys: pytest.CaptureFixture[str]) -> None:
+    home.paths.database.mkdir()
+    assert campaign(home, "collect", "--rebuild") == 2
+    assert f"{home.paths.database}: not a file" in capsys.readouterr().err
+    assert list(home.paths.database.iterdir()) == []
+
+
+def _lose_candidate(home: Home) -> None:
+    shutil.rmtree(home.paths.candidate(CANDIDATE).root)
+
+
+def _lose_ledger(home: Home) -> None:
+    home.paths.ledger.unlink()
+
+
+def _empty_ledger(home: Home) -> None:
+    home.paths.ledger.write_bytes(b"")
+
+
+def _break_ledger(home: Home) -> None:
+    home.paths.ledger.write_bytes(home.paths.ledger.read_bytes().replace(b"froze_candidate", b"froze_candidatf"))
+
+
+def _edit_manifest(home: Home) -> None:
+    home.paths.manifest.write_bytes(home.paths.manifest.read_bytes() + b" ")
+
+
+@pytest.mark.parametrize("harm", [_lose_candidate, _lose_ledger, _empty_ledger, _break_ledger, _edit_manifest])
+@pytest.mark.parametrize("named", [False, True], ids=["default", "named"])
+def test_a_home_that_lost_its_past_is_exit_5_and_keeps_no_verdict(
+    home: Home, harm: Callable[[Home], None], *, named: bool
+) -> None:
+    assert campaign(home, "report") == 0
+    harm(home)
+    assert campaign(home, "collect") == 5
+    assert campaign(home, "report", *(("--candidate", CANDIDATE) if named else ())) == 5
+    assert not home.paths.evaluation(CANDIDATE).verdict.exists()
+    assert not home.paths.evaluation(CANDIDATE).page.exists()
+
+
+def test_another_candidates_verdict_stays(home: Home) -> None:
+    assert campaign(home, "report") == 0
+    other = home.paths.evaluation(OTHER)
+    other.root.mkdir()
+    other.verdict.write_bytes(b"{}")
+    _lose_ledger(home)
+    assert campaign(home, "report", "--candidate", CANDIDATE) == 5
+    assert other.verdict.exists()
+
+
+def test_a_folder_of_attempts_that_may_not_be_read_is_no_crash(
+    home: Home, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = home.folder(PAIR).root.parent
+    with monkeypatch.context() as patched:
+        forbid(patched, folder)
+        assert campaign(home, "report") == 5
+        assert f"{folder}" in capsys.readouterr().err
+        assert campaign(home, "status") in {0, 2}
+    assert campaign(home, "report") == 0
