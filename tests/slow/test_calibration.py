@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 from pathlib import Path
 from typing import Any
@@ -59,12 +60,14 @@ def test_its_median_spread_and_order_effect_are_stated(
     for verdict in same_against_same:
         for entry in observations(verdict, "category"):
             assert 0.5 < entry["median_ratio"] < 2.0
-            assert entry["order_effect"] is not None
+            numbers = (entry["sd_log_ratio_ddof1"], *(entry[f"order_effect{end}"] for end in ("", "_lower", "_upper")))
+            assert all(math.isfinite(number) and number > 0 for number in numbers)
+            spread, effect, lower, upper = numbers
             with capsys.disabled():
                 sys.stdout.write(
                     f"\nsame against same, {entry['subject']}: median {entry['median_ratio']:.4f}, "
                     f"range {entry['minimum_ratio']:.4f} to {entry['maximum_ratio']:.4f}, "
-                    f"order effect {entry['order_effect']:.4f}"
+                    f"SD of ln {spread:.4f}, order effect {effect:.4f} ({lower:.4f} to {upper:.4f})"
                 )
 
 
@@ -72,6 +75,7 @@ def test_a_candidate_slower_than_the_noise_misses_every_production_gate(
     same_against_same: list[Verdict], tmp_path: Path
 ) -> None:
     share = max(0.05, *(spread(verdict) for verdict in same_against_same))
+    assert math.isfinite(share)
     verdict = run_to_verdict(write_campaign(tmp_path / "slowed", adapter="slowed:slowed", slowed_share=share))
     assert {gate["finding"] for gate in gates(verdict, "throughput/production/")} == {"missed"}
     assert verdict["outcome"] == "not_qualified"
