@@ -14,7 +14,7 @@ from campaign.errors import EvidenceError
 Calibrations: TypeAlias = Mapping[tuple[str, str], Calibration]
 """What pilots found, by side (``baseline`` or ``candidate``) and workload."""
 
-MEASURED_KINDS = ("pilot", "solo", "control_pair", "pair")
+BOUNDED_KINDS = ("pilot", "solo", "control_pair", "pair")
 """Kinds of slots whose files have a known size, and whose time the limits bound."""
 
 
@@ -52,7 +52,7 @@ def about_seconds(rules: ThroughputRules, slot: Slot, calibrations: Calibrations
     Each side's set-up and warm-up, as its pilot had them, and its windows. Both sides execute the updates of every
     window, as many as the faster side needs.
     """
-    if slot.kind not in MEASURED_KINDS:
+    if slot.kind not in BOUNDED_KINDS:
         return None
     sides = ["baseline" if side == "baseline_again" else side for side in slot.order]
     found = [calibrations.get((side, slot.workload)) for side in sides]

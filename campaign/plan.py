@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from campaign import documents
-from campaign.calibration import MEASURED_KINDS, Calibrations, about_seconds
+from campaign.bounds import most_seconds
+from campaign.calibration import BOUNDED_KINDS, Calibrations, about_seconds
 from campaign.config.model import Config
 from campaign.documents import Slot
 from campaign.matrix import Expansion, expand
@@ -117,7 +119,7 @@ def _slot_rows(config: Config, slots: Iterable[Slot]) -> tuple[SlotRow, ...]:
     counts = Counter((slot.side, slot.phase, slot.kind, len(slot.order)) for slot in slots)
     rows = []
     for (side, phase, kind, num_sides), count in counts.items():
-        known = kind in MEASURED_KINDS
+        known = kind in BOUNDED_KINDS
         rows.append(
             SlotRow(
                 side=side,
@@ -136,6 +138,8 @@ def _slot_rows(config: Config, slots: Iterable[Slot]) -> tuple[SlotRow, ...]:
 
 def _allocation_rows(config: Config, slots: Sequence[Slot], calibrations: Calibrations) -> tuple[AllocationRow, ...]:
     rules = config.throughput.rules
+    # Without a [slurm] table nothing but the limits bounds the time: jobs may all run here, one after another.
+    minutes = config.slurm.minutes if "slurm" in config.model_fields_set else math.inf
     groups: dict[tuple[str, str], list[Group]] = {}
     for group in pack(slots, config.submission.workloads_per_allocation):
         groups.setdefault((group[0].side, group[0].phase), []).append(group)
@@ -144,7 +148,9 @@ def _allocation_rows(config: Config, slots: Sequence[Slot], calibrations: Calibr
             side=side,
             phase=phase,
             num_allocations=len(members),
-            most_device_hours=_device_hours(config, [most_seconds(config, group) for group in members]),
+            most_device_hours=_device_hours(
+                config, [most_seconds(group, config.limits, rules.windows, minutes) for group in members]
+            ),
             about_device_hours=_device_hours(
                 config, [about_seconds(rules, slot, calibrations) for group in members for slot in group]
             ),
@@ -154,23 +160,8 @@ def _allocation_rows(config: Config, slots: Sequence[Slot], calibrations: Calibr
 
 
 def _device_hours(config: Config, seconds: Sequence[float | None]) -> float | None:
-    known = [value for value in seconds if value is not None]
+    known = [value for value in seconds if value is not None and value < math.inf]
     return sum(known) * config.num_devices / 3600 if len(known) == len(seconds) else None
-
-
-def most_seconds(config: Config, group: Sequence[Slot]) -> float | None:
-    """Return the longest that one allocation can take; None where nothing bounds it.
-
-    Each side of a slot may use its whole time for imports, for set-up, for every window and for the result; on
-    Slurm the time limit of the allocation bounds the sum.
-    """
-    limits = config.limits
-    side_s = limits.import_s + limits.startup_s + (config.throughput.windows + 1) * limits.stall_s
-    bounded = all(slot.kind in MEASURED_KINDS for slot in group)
-    bounds = [float(sum(len(slot.order) for slot in group) * side_s)] if bounded else []
-    if "slurm" in config.model_fields_set:
-        bounds.append(config.slurm.minutes * 60.0)
-    return min(bounds, default=None)
 
 
 # --- order ------------------------------------------------------------------------------------------------------------

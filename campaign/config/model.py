@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal, TypeAlias
 
 from pydantic import BaseModel, ConfigDict, Field, Strict
 
-from campaign import documents
+from campaign import bounds, documents
 from campaign.config.locate import KeyPath, Places, locate
 from campaign.config.values import (
     Adapter,
@@ -355,9 +355,8 @@ class Config(CampaignFile):
 
     @property
     def num_devices(self) -> int:
-        """Devices of one allocation: the GPUs that ``gres`` asks for, else one."""
-        number = (self.slurm.gres or "").split(",")[0].rpartition(":")[2]
-        return int(number) if number.isdecimal() and int(number) > 0 else 1
+        """Devices of one allocation."""
+        return bounds.num_devices(self.slurm.gres)
 
     def resources(self) -> dict[str, Any]:
         """Return the resolved resource tables as JSON values, for the manifest."""

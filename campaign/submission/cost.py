@@ -6,28 +6,15 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from campaign import bounds
 from campaign.calibration import Calibrations, about_seconds
 from campaign.documents import Protocol, Slot
 from campaign.state import SlotStatus
 from campaign.submission.acts import Cluster
 
 
-def num_devices(resources: Mapping[str, Any], cluster: Cluster) -> int:
-    """Return the devices of one allocation: the GPUs that ``gres`` asks for on Slurm, else one."""
-    gres = str((resources["slurm"].get("gres") or "") if cluster == "slurm" else "")
-    number = gres.partition(",")[0].rpartition(":")[2]
-    return int(number) if number.isdecimal() and int(number) > 0 else 1
-
-
-def most_seconds(protocol: Protocol, slots: Iterable[Slot], minutes: int) -> float:
-    """Return the longest that one allocation can take.
-
-    Each side of each slot may use its whole time for imports, set-up, every window and the result; the time limit of
-    the job bounds the sum.
-    """
-    limits = protocol.limits
-    side_s = limits.import_s + limits.startup_s + (protocol.throughput.windows + 1) * limits.stall_s
-    return min(minutes * 60.0, float(sum(len(slot.order) for slot in slots) * side_s))
+def _num_devices(resources: Mapping[str, Any], cluster: Cluster) -> int:
+    return bounds.num_devices(resources["slurm"].get("gres") if cluster == "slurm" else None)
 
 
 def device_hours(
@@ -42,10 +29,10 @@ def device_hours(
         groups: The slots of each allocation.
     """
     minutes = int(resources[cluster]["minutes"])
-    devices = num_devices(resources, cluster)
-    if cluster == "local":
-        return most_seconds(protocol, [slot for group in groups for slot in group], minutes) * devices / 3600
-    return sum(most_seconds(protocol, group, minutes) for group in groups) * devices / 3600
+    jobs = [[slot for group in groups for slot in group]] if cluster == "local" else groups
+    windows = protocol.throughput.windows
+    seconds = sum(bounds.most_seconds(slots, protocol.limits, windows, minutes) for slots in jobs)
+    return seconds * _num_devices(resources, cluster) / 3600
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,5 +91,5 @@ def expect(
     """
     seconds = [about_seconds(protocol.throughput, slot, calibrations) for slot in slots]
     known = [value for value in seconds if value is not None]
-    hours = sum(known) * num_devices(resources, cluster) / 3600
+    hours = sum(known) * _num_devices(resources, cluster) / 3600
     return Expectation(device_hours=hours, num_known=len(known), num_slots=len(slots))
