@@ -298,21 +298,25 @@ def read_home(paths: HomePaths, frozen: Frozen, history: acts.History, known: Ma
         except EvidenceError as error:
             found.refused.add((attempt.slot, attempt.attempt))
             found.findings.append(Finding(where=error.where, what="; ".join(filter(None, [error.what, error.why]))))
-    found.findings.extend(_vanished(paths, found, known))
+    _refuse_vanished(paths, found, known)
     found.findings.extend(_strangers(paths, history))
     return found
 
 
-def _vanished(paths: HomePaths, found: _Found, known: Mapping[str, str]) -> Iterator[Finding]:
-    """Yield a finding for every receipt of the ledger that is gone or another one now."""
-    receipts = {receipt_name(record.key): record.receipt_sha256 for record in found.records}
-    refused = {receipt_name(key) for key in found.refused}
+def _refuse_vanished(paths: HomePaths, found: _Found, known: Mapping[str, str]) -> None:
+    """Refuse every attempt whose receipt of the ledger is gone, or another one now."""
+    receipts = {record.key: record.receipt_sha256 for record in found.records}
     for name, digest in known.items():
         slot, _, number = name.rpartition("/")
-        if receipts.get(name, "") != digest and name not in refused:
-            now = receipts.get(name) or "there is none"
-            where = str(paths.attempt(slot, int(number)).receipt)
-            yield Finding(where=where, what=f"collected before with SHA-256 {digest}, now {now}")
+        key = (slot, int(number))
+        if receipts.get(key, "") != digest and key not in found.refused:
+            now = receipts.get(key) or "there is none"
+            where = str(paths.attempt(*key).receipt)
+            found.findings.append(Finding(where=where, what=f"collected before with SHA-256 {digest}, now {now}"))
+            found.refused.add(key)
+            found.receipts.pop(key, None)
+            found.starts.pop(key, None)
+    found.records = [record for record in found.records if record.key not in found.refused]
 
 
 def _lines(record: AttemptRecord) -> dict[str, tuple[tuple[int, str], ...]]:

@@ -409,7 +409,7 @@ def test_another_receipt_for_a_collected_attempt_is_a_conflict_that_names_both(h
         home.folder(PAIR).table(name).write_bytes(data)
     home.seal(home.slot(PAIR), 1, allocation)
     collection = run(home, rebuild=rebuild)
-    finding = collection.findings[0]
+    (finding,) = collection.findings
     assert finding.where == str(path)
     old, new = finding.what.split()[4].strip(","), finding.what.split()[-1]
     assert old in before
@@ -420,7 +420,20 @@ def test_another_receipt_for_a_collected_attempt_is_a_conflict_that_names_both(h
 def test_a_collected_attempt_that_vanished_is_found(home: Home, *, rebuild: bool) -> None:
     run(home)
     shutil.rmtree(home.folder(PAIR).root)
-    assert "there is none" in messages(run(home, rebuild=rebuild))
+    (finding,) = run(home, rebuild=rebuild).findings
+    assert finding.where == str(home.folder(PAIR).receipt)
+    assert "there is none" in finding.what
+
+
+def test_a_receipt_that_vanished_from_an_attempt_with_an_ending_is_found_once(home: Home) -> None:
+    run(home)
+    home.folder(PAIR).receipt.unlink()
+    ended = {"slot": home.real_slot(PAIR), "attempt": 1, "ending": "node_fail", "reason": "", "source": "squeue"}
+    allocation = documents.Start.read(home.folder(PAIR).start).allocation
+    home.append("ended", {**ended, "allocation": allocation})
+    (finding,) = run(home).findings
+    assert finding.where == str(home.folder(PAIR).receipt)
+    assert "there is none" in finding.what
 
 
 def test_an_edited_cache_is_found_and_can_be_rebuilt(home: Home) -> None:
