@@ -235,8 +235,10 @@ def _note_ended(history: History, entry: Entry) -> None:
 
 
 def _note_candidate(history: History, entry: Entry) -> None:
-    candidate = entry.data.get("candidate", entry.data.get("id"))
-    if isinstance(candidate, str) and candidate not in history.candidates:
+    candidate = entry.data.get("candidate")
+    if not isinstance(candidate, str):
+        raise EvidenceError("froze_candidate names no candidate", where=f"ledger.jsonl:{entry.seq}")
+    if candidate not in history.candidates:
         history.candidates.append(candidate)
 
 

@@ -77,8 +77,9 @@ def test_a_second_intent_of_the_same_allocations_makes_no_second_attempt() -> No
             {"slot": "s", "attempt": 1, "allocation": "a", "ending": "lost", "reason": "", "source": ""},
         ),
         ("cancelled", {"allocations": "a00001", "reason": ""}),
+        ("froze_candidate", {"id": "c0123456789ab"}),
     ],
 )
 def test_an_act_about_something_never_intended_or_of_another_shape_is_refused(act: Act, data: dict[str, Any]) -> None:
-    with pytest.raises(EvidenceError, match=r"unknown|more|allocations|submission"):
+    with pytest.raises(EvidenceError, match=r"unknown|more|allocations|submission|no candidate"):
         fold(entries((act, data)))
