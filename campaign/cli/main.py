@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import json
 import os
@@ -12,9 +13,9 @@ from typing import Any
 
 import click
 
-from campaign import __version__
-from campaign.cli.output import Output
-from campaign.errors import CampaignError, ExitCode
+from campaign import __version__, files
+from campaign.cli.output import Output, put, tell
+from campaign.errors import CampaignError, ExitCode, InfrastructureError
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,21 +87,28 @@ class LazyGroup(click.Group):
     },
 )
 @click.version_option(__version__, prog_name="campaign")
-@click.option("--debug", is_flag=True, help="Show the traceback of an error.")
+@click.option("--debug", is_flag=True, expose_value=False, help="Show the traceback of an error.")
 @click.pass_context
-def cli(ctx: click.Context, debug: bool) -> None:
+def cli(ctx: click.Context) -> None:
     """Decide, with rules frozen in advance, whether a candidate backend may replace the baseline."""
     if os.environ.get("NO_COLOR"):
         ctx.color = False
-    ctx.obj = {"debug": debug}
 
 
-def _report_error(error: CampaignError, *, as_json: bool) -> None:
+def _fail(error: CampaignError, *, as_json: bool) -> int:
+    """Say what went wrong, and return the exit code."""
     for line in error.lines():
-        click.echo(line, err=True)
+        tell(line)
     if as_json:
-        fields = {"what": error.what, "where": error.where, "why": error.why, "hint": error.hint}
-        click.echo(json.dumps({"error": fields, "exit_code": int(error.exit_code)}))
+        _put_error(
+            {"what": error.what, "where": error.where, "why": error.why, "hint": error.hint}, int(error.exit_code)
+        )
+    return int(error.exit_code)
+
+
+def _put_error(fields: dict[str, str], exit_code: int) -> None:
+    with contextlib.suppress(CampaignError):  # stdout may be what fails; stderr has it all
+        put(json.dumps({"error": fields, "exit_code": exit_code}))
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -110,29 +118,38 @@ def main(arguments: list[str] | None = None) -> int:
         arguments: The arguments after the program's name; default those of the process.
     """
     given = sys.argv[1:] if arguments is None else arguments
-    as_json = "--json" in given
+    state: dict[str, bool] = {}
     debug = "--debug" in given or os.environ.get("CAMPAIGN_DEBUG", "") not in ("", "0")
     try:
-        result: Any = cli.main(args=given, prog_name="campaign", standalone_mode=False)
-    except CampaignError as error:
+        result: Any = cli.main(args=given, prog_name="campaign", standalone_mode=False, obj=state)
+    except (click.Abort, KeyboardInterrupt, click.ClickException, CampaignError, OSError, SystemExit) as error:
         if debug:
             traceback.print_exc()
-        _report_error(error, as_json=as_json)
-        return int(error.exit_code)
-    except click.exceptions.Exit as stop:
-        return stop.exit_code
-    except (click.Abort, KeyboardInterrupt):
-        click.echo("interrupted", err=True)
-        return int(ExitCode.INTERRUPTED)
-    except click.ClickException as error:
-        error.show()
-        if as_json:
-            click.echo(json.dumps({"error": {"what": error.format_message()}, "exit_code": error.exit_code}))
-        return int(ExitCode.USAGE)
-    except BrokenPipeError:
-        sys.stdout = None  # nothing more can be written, not even at shutdown
-        return int(ExitCode.DONE)
+        return _exit_code_of(error, state, as_json=state.get("as_json", "--json" in given))
     return int(result) if isinstance(result, int) else int(ExitCode.DONE)
+
+
+def _exit_code_of(error: BaseException, state: dict[str, bool], *, as_json: bool) -> int:
+    """Say what stopped a command, and return the exit code."""
+    if isinstance(error, CampaignError):
+        return _fail(error, as_json=as_json)
+    if isinstance(error, click.ClickException):
+        with contextlib.suppress(OSError):
+            error.show()
+        if as_json:
+            _put_error({"what": error.format_message()}, error.exit_code)
+        return int(ExitCode.USAGE)
+    if isinstance(error, OSError):
+        where = "" if error.filename is None else os.fsdecode(error.filename)
+        return _fail(files.refusal(error, where, "the operating system refused"), as_json=as_json)
+    if isinstance(error, SystemExit):  # what click makes of a pipe that was closed at its other end
+        if "as_json" not in state:
+            return int(ExitCode.DONE)  # no command had begun: only a help text was to be printed
+        return _fail(InfrastructureError("a pipe was closed at its other end"), as_json=as_json)
+    tell("interrupted")
+    if as_json:
+        _put_error({"what": "interrupted"}, int(ExitCode.INTERRUPTED))
+    return int(ExitCode.INTERRUPTED)
 
 
 def run() -> None:

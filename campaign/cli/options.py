@@ -60,7 +60,8 @@ def home_option(function: Callable[..., Any]) -> Callable[..., Any]:
 def json_option(function: Callable[..., Any]) -> Callable[..., Any]:
     """Add ``--json``; the command receives ``output: Output``."""
 
-    def build(_ctx: click.Context, _parameter: click.Parameter, value: bool) -> Output:
+    def build(ctx: click.Context, _parameter: click.Parameter, value: bool) -> Output:
+        ctx.ensure_object(dict)["as_json"] = value  # for the edge that prints errors: a variable may have set it
         return Output(as_json=value)
 
     return click.option(

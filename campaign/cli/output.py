@@ -2,12 +2,48 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
-from collections.abc import Sequence
+import os
+import sys
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TextIO
 
 import click
+
+from campaign import files
+
+
+def put(text: str) -> None:
+    """Print on stdout. A reader that has gone has read what it wanted: the command's exit code stays its own.
+
+    Raises:
+        InfrastructureError: It cannot be written for another reason, such as a full disk.
+    """
+    try:
+        click.echo(text)
+    except OSError as error:
+        _abandon(sys.stdout)
+        if not isinstance(error, BrokenPipeError):
+            raise files.refusal(error, "standard output") from error
+
+
+def tell(text: str) -> None:
+    """Print on stderr; where nobody can be told, nobody is."""
+    try:
+        click.echo(text, err=True)
+    except OSError:
+        _abandon(sys.stderr)
+
+
+def _abandon(stream: TextIO) -> None:
+    """Let what is still buffered go nowhere: at its end the interpreter would write it again, and fail again."""
+    with contextlib.suppress(OSError):  # a stream without a descriptor has nothing to lose
+        null = os.open(os.devnull, os.O_WRONLY)
+        try:
+            os.dup2(null, stream.fileno())
+        finally:
+            os.close(null)
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,21 +54,8 @@ class Output:
 
     def result(self, text: str, value: Any) -> None:
         """Print the command's result: `text` for a person, or `value` as JSON."""
-        click.echo(json.dumps(value, sort_keys=True, allow_nan=False) if self.as_json else text)
+        put(json.dumps(value, sort_keys=True, allow_nan=False) if self.as_json else text)
 
     def note(self, text: str) -> None:
         """Say something that is not the result, on stderr."""
-        click.echo(text, err=True)
-
-
-def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Return a plain-text table with left-aligned columns.
-
-    Args:
-        header: Column titles.
-        rows: One sequence of cells per row, as many as titles.
-    """
-    cells = [list(header), *[list(row) for row in rows]]
-    widths = [max(len(row[column]) for row in cells) for column in range(len(header))]
-    lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in cells]
-    return "\n".join(lines)
+        tell(text)
