@@ -18,6 +18,7 @@ from campaign.state import ACTIVE, OUT_OF_REACH, AttemptState, AttemptStatus, Sl
 from campaign.submission.acts import Cluster
 from campaign.submission.cost import Expectation, device_hours, expect, pilots_found
 from campaign.table import table
+from campaign.transport import read_command
 
 LOG_TAIL_LINES = 20
 
@@ -215,10 +216,11 @@ def read_tail(path: Path, lines: int = LOG_TAIL_LINES) -> str:
     return "\n".join(clean.splitlines()[-lines:])
 
 
-def describe_attempt(paths: HomePaths, view: View, attempt: AttemptStatus) -> dict[str, Any]:
+def describe_attempt(paths: HomePaths, view: View, attempt: AttemptStatus, *, harness_python: str) -> dict[str, Any]:
     """Return one attempt as a JSON value."""
     log = log_of(paths, view, attempt)
     allocation = view.history.allocations[attempt.allocation]
+    submission = view.history.submissions[allocation.submission]
     return {
         "attempt": attempt.attempt,
         "state": attempt.state.value,
@@ -227,24 +229,31 @@ def describe_attempt(paths: HomePaths, view: View, attempt: AttemptStatus) -> di
         "source": attempt.source,
         "allocation": attempt.allocation,
         "submission": allocation.submission,
-        "cluster": view.history.submissions[allocation.submission].intent.cluster,
+        "cluster": submission.intent.cluster,
         "job": attempt.job,
         "node": attempt.node,
         "folder": str(paths.attempt(attempt.slot, attempt.attempt).root),
         "log": str(log) if log else None,
         "log_tail": read_tail(log) if log else "",
+        "command": list(read_command(paths, submission, allocation.index, harness_python)),
+        "accounting": accounting_command(view, attempt),
         "look_further": look_further(paths, view, attempt, log),
     }
 
 
+def accounting_command(view: View, attempt: AttemptStatus) -> str:
+    """Return the command that shows what Slurm keeps of an attempt's job; empty if there is none."""
+    submission = view.history.submissions[view.history.allocations[attempt.allocation].submission]
+    if submission.intent.cluster != "slurm" or not attempt.job:
+        return ""
+    return f"sacct --duplicates --jobs={attempt.job} --format=JobID,State,ExitCode,Reason,NodeList,Start,End"
+
+
 def look_further(paths: HomePaths, view: View, attempt: AttemptStatus, log: Path | None) -> str:
     """Return the command to type next."""
-    allocation = view.history.allocations[attempt.allocation]
     if log is not None:
         return f"less {shlex.quote(str(log))}"
-    if view.history.submissions[allocation.submission].intent.cluster == "slurm" and attempt.job:
-        return f"sacct --duplicates --jobs={attempt.job} --format=JobID,State,ExitCode,Reason,NodeList,Start,End"
-    return f"ls -la {shlex.quote(str(paths.allocation(attempt.allocation).root))}"
+    return accounting_command(view, attempt) or f"ls -la {shlex.quote(str(paths.allocation(attempt.allocation).root))}"
 
 
 def slot_text(status: SlotStatus, described: list[dict[str, Any]]) -> str:
@@ -260,6 +269,9 @@ def slot_text(status: SlotStatus, described: list[dict[str, Any]]) -> str:
             f"  allocation {one['allocation']}, {one['cluster']} job {one['job'] or '-'}, node {one['node'] or '-'}"
         )
         lines.append(f"  known from {one['source'] or '-'}; folder {one['folder']}")
+        lines.append(f"  command of the job: {shlex.join(one['command'])}")
+        if one["accounting"] and one["accounting"] != one["look_further"]:
+            lines.append(f"  accounting: {one['accounting']}")
         if one["log_tail"] and one is described[-1]:
             lines += [f"  end of {one['log']}:", *(f"  | {line}" for line in one["log_tail"].splitlines())]
         lines.append(f"  look further: {one['look_further']}")

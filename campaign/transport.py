@@ -15,10 +15,10 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from campaign import files
-from campaign.errors import InfrastructureError, StateError
+from campaign.errors import EvidenceError, InfrastructureError, StateError
 from campaign.paths import HomePaths, TransportPaths
 from campaign.scheduler import clean_environment
-from campaign.submission.acts import Cluster
+from campaign.submission.acts import Cluster, Submission
 
 CHILD = Path(__file__).with_name("submission") / "child.py"
 SUBMIT_TIMEOUT_S = 600.0
@@ -80,6 +80,25 @@ def payload(harness_python: str, paths: HomePaths, bytecode: Path, plans: Sequen
     """
     options = ("-P", "-s", "-X", f"pycache_prefix={bytecode}")
     return (harness_python, *options, str(paths.launcher), "allocation", *map(str, plans))
+
+
+def read_command(paths: HomePaths, submission: Submission, index: int, harness_python: str) -> tuple[str, ...]:
+    """Return the command line of the job of one allocation: as it was handed over, else as it would be.
+
+    Args:
+        paths: The home.
+        submission: The allocation's submission.
+        index: The allocation's place in it.
+        harness_python: The frozen interpreter.
+    """
+    folder = paths.submission(submission.key)
+    place = 0 if submission.intent.cluster == "local" else index  # one local job makes all allocations
+    try:
+        return tuple(str(part) for part in files.read_json(folder.request)["payloads"][place])
+    except (OSError, EvidenceError, LookupError, TypeError):  # a scheduler was never asked, or the file is no proof
+        plans = [paths.allocation(one.allocation).plan for one in submission.intent.allocations]
+        own = plans if submission.intent.cluster == "local" else [plans[index]]
+        return payload(harness_python, paths, folder.bytecode, own)
 
 
 def slurm_parameters(table: Mapping[str, Any], key: str) -> dict[str, Any]:

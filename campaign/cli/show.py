@@ -37,7 +37,8 @@ def command(home: HomePaths, output: Output, slot: str) -> None:
     if name not in view.slots:
         raise StateError(f"no slot {slot!r}", where=str(home.protocol), hint=_suggest(slot, list(view.slots)))
     status = view.slots[name]
-    described = [describe_attempt(home, view, attempt) for attempt in status.attempts]
+    python = desk.frozen.manifest.harness_python
+    described = [describe_attempt(home, view, attempt, harness_python=python) for attempt in status.attempts]
     value = {"slot": name, "phase": status.slot.phase, "kind": status.slot.kind, "state": status.state.value}
     output.result(slot_text(status, described), {**value, "attempts": described})
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -13,7 +14,7 @@ import pytest
 
 from campaign.cli.main import main
 from campaign.ledger import read_entries
-from campaign.submission.desk import Desk
+from campaign.submission.desk import Desk, Wish
 from tests.campaign.submission.support import Cluster, make_desk
 from tests.campaign.submission.test_desk import quiet, run_jobs, submit
 from tests.support.home import CANDIDATE
@@ -199,6 +200,40 @@ def test_show_tells_attempts_endings_log_and_where_to_look(
     assert attempt["log_tail"].startswith("measuring ")
     assert attempt["look_further"].startswith("less ")
     assert "attempt 1: completed" in run(capsys, home, "show", "candidate/pilot/sync-b4")[1]
+
+
+def test_show_tells_the_command_of_the_job_and_where_slurm_keeps_its_accounts(
+    capsys: pytest.CaptureFixture[str], home: JobHome, cluster: Cluster, desk: Desk
+) -> None:
+    submit(desk)
+    run_jobs(home, cluster)
+    (attempt,) = run_json(capsys, home, "show", "candidate/pilot/packed-b4")["attempts"]
+    index = int(attempt["job"].partition("_")[2])
+    assert attempt["command"] == list(cluster.requests[0].payloads[index])
+    assert attempt["command"][-1] == str(home.paths.allocation(attempt["allocation"]).plan)
+    assert attempt["accounting"].startswith(f"sacct --duplicates --jobs={attempt['job']} ")
+    text = run(capsys, home, "show", "candidate/pilot/packed-b4")[1]
+    assert f"command of the job: {shlex.join(attempt['command'])}" in text
+    assert f"accounting: {attempt['accounting']}" in text
+    # What was handed over is the better witness.
+    (key,) = desk.history().submissions
+    handed = home.paths.submission(key).request
+    handed.parent.mkdir(parents=True)
+    handed.write_text(json.dumps({"payloads": [["job", str(number)] for number in range(4)]}))
+    (attempt,) = run_json(capsys, home, "show", "candidate/pilot/packed-b4")["attempts"]
+    assert attempt["command"] == ["job", str(index)]
+    handed.write_text("{")
+    (attempt,) = run_json(capsys, home, "show", "candidate/pilot/packed-b4")["attempts"]
+    assert attempt["command"] == list(cluster.requests[0].payloads[index])
+
+
+def test_show_tells_the_one_command_of_a_local_job(
+    capsys: pytest.CaptureFixture[str], home: JobHome, cluster: Cluster, desk: Desk
+) -> None:
+    submit(desk, Wish(candidate=CANDIDATE, cluster="local"))
+    (attempt,) = run_json(capsys, home, "show", "candidate/pilot/packed-b4")["attempts"]
+    assert attempt["command"] == list(cluster.requests[0].payloads[0])
+    assert attempt["accounting"] == ""
 
 
 def test_show_suggests_a_slot_for_a_misspelt_one(capsys: pytest.CaptureFixture[str], home: JobHome) -> None:
