@@ -10,10 +10,12 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from pathlib import Path
 
-from campaign.errors import ConfigError, InfrastructureError, StateError
+from campaign import files
+from campaign.errors import StateError
 from campaign.snapshot.entries import show
-from campaign.snapshot.scan import Found, Stamp
+from campaign.snapshot.scan import Found, Stamp, unreadable
 
 CHUNK_BYTES = 1 << 20
 _BATCH = 64
@@ -105,7 +107,10 @@ class _Copier:
         except OSError as error:
             if error.errno in (errno.ENOENT, errno.ELOOP, errno.ENOTDIR, errno.ENXIO):
                 raise changed(item.path) from error
-            raise ConfigError(f"cannot be read: {error.strerror}", where=show(item.path)) from error
+            raise unreadable(error, self._place(item)) from error
+
+    def _place(self, item: Found) -> Path:
+        return Path(os.fsdecode(self.source)) / show(item.path)
 
     def _stream(self, item: Found, reader: int) -> Copied:
         sha256 = hashlib.sha256()
@@ -130,7 +135,7 @@ class _Copier:
             finally:
                 os.close(writer)
         except OSError as error:
-            raise InfrastructureError(f"cannot be copied: {error.strerror}", where=show(item.path)) from error
+            raise files.refusal(error, self._place(item), "cannot be copied") from error
         if num_read != item.stamp.num_bytes:
             raise changed(item.path)
         return Copied(item=item, sha256=sha256.hexdigest(), blob=blob.hexdigest() if blob else "", head=head)

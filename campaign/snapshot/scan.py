@@ -21,6 +21,7 @@ from campaign.paths import HomePaths
 from campaign.snapshot import rules
 from campaign.snapshot.entries import EntryType, show
 
+_READABLE = "make it readable, or have git ignore it"
 MOST_LEFT_OUT = 200
 """Most left-out paths that are listed one by one for each reason."""
 
@@ -137,13 +138,32 @@ def scan_tree(root: Path, *, include: Sequence[str], home: Path) -> Scan:
         ConfigError: Something in the tree cannot be frozen.
     """
     scan = Scan(root=root)
-    walker = _Walker(scan=scan, home=os.fsencode(home), forced=frozenset(_expand(root, include)))
-    walker.walk_root()
+    try:
+        walker = _Walker(scan=scan, home=os.fsencode(home), forced=frozenset(_expand(root, include)))
+        walker.walk_root()
+    except OSError as error:
+        raise unreadable(error, root) from error
     if scan.problems:
         first, rest = scan.problems[0], len(scan.problems) - 1
         why = "; ".join(part for part in (first.why, f"{rest} more like it follow" if rest else "") if part)
         raise ConfigError(first.what, where=first.where, why=why, hint=first.hint)
     return scan
+
+
+def unreadable(error: OSError, path: Path) -> ConfigError:
+    """Return the error about a part of a source that the operating system does not let us read.
+
+    Args:
+        error: What it said.
+        path: The part, in case that the error does not name it.
+    """
+    gone = isinstance(error, FileNotFoundError)
+    return ConfigError(
+        f"cannot be read: {error.strerror or error}",
+        where=os.fsdecode(error.filename or path),
+        why="it went away while it was being looked at" if gone else "a snapshot must hold all of the source",
+        hint="let whatever writes there end, then freeze again" if gone else _READABLE,
+    )
 
 
 def _expand(root: Path, include: Sequence[str]) -> Iterator[bytes]:
@@ -211,7 +231,7 @@ class _Walker:
             with os.scandir(folder) as entries:
                 children = sorted(entries, key=lambda child: child.name)
         except OSError as error:
-            self._refuse(prefix, f"cannot be read: {error.strerror}", hint="make it readable, or have git ignore it")
+            self._refuse(prefix, f"cannot be read: {error.strerror}", hint=_READABLE)
             return
         for child in children:
             if child.name != b".git":
@@ -226,7 +246,7 @@ class _Walker:
         if excluded:
             self._leave_out(name, excluded)
             return
-        if is_folder and (child.path == self.home or HomePaths(Path(os.fsdecode(child.path))).looks_like_home()):
+        if is_folder and (child.path == self.home or _is_home(child.path)):
             self._leave_out(name, "campaign home")
             return
         mode = self._mode_of(path, repository, mode)
@@ -336,6 +356,13 @@ class _Walker:
     def _refuse(self, path: bytes, what: str, *, why: str = "", hint: str = "") -> None:
         where = str(self.scan.root / show(path)) if path else str(self.scan.root)
         self.scan.problems.append(ConfigError(what, where=where, why=why, hint=hint))
+
+
+def _is_home(folder: bytes) -> bool:
+    try:
+        return HomePaths(Path(os.fsdecode(folder))).looks_like_home()
+    except OSError:  # it cannot be looked into: if it belongs to the source, the walk says so
+        return False
 
 
 def _belonging(repository: Repository | None, mode: _Mode) -> Belonging:

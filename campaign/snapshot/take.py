@@ -20,6 +20,7 @@ from campaign.snapshot.entries import Entry, Origin, file_mode, show
 from campaign.snapshot.listing import dump_listing
 from campaign.snapshot.scan import Belonging, Found, Repository, Scan, Stamp, scan_tree
 
+_NAME_IT = "name the folder of the source tree"
 _SPARE_BYTES = 64 << 20
 _MOST_DELETED = 200
 
@@ -93,14 +94,32 @@ def take_snapshot(
 
 
 def _resolve(source: Path, home: Path) -> Path:
-    if not source.is_dir():
-        raise ConfigError("the source is not a folder", where=str(source), hint="name the folder of the source tree")
-    root = source.resolve()
+    try:
+        root = source.resolve()
+        is_folder = root.is_dir()
+    except (OSError, RuntimeError) as error:  # RuntimeError: a link that leads to itself
+        raise ConfigError(f"the source cannot be read: {error}", where=str(source), hint=_NAME_IT) from error
+    if not is_folder:
+        raise ConfigError("the source is not a folder", where=str(source), hint=_NAME_IT)
+    if root == Path(root.anchor) or _is_of_the_kernel(root):
+        raise ConfigError(
+            f"{root} is not a source tree",
+            where=str(source),
+            why="it belongs to the operating system, and does not stand still",
+            hint=_NAME_IT,
+        )
     if root == home.resolve():
         raise ConfigError(
             "the campaign home is the source folder itself", where=str(source), hint="give --home another folder"
         )
     return root
+
+
+def _is_of_the_kernel(folder: Path) -> bool:
+    """Return whether a folder shows the kernel's own state; /dev/shm holds ordinary files."""
+    if folder.is_relative_to("/dev/shm"):  # noqa: S108 - nothing is written there
+        return False
+    return any(folder.is_relative_to(place) for place in ("/proc", "/sys", "/dev"))
 
 
 def _check_space(scan: Scan, folder: Path) -> None:

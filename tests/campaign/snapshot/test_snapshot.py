@@ -13,6 +13,7 @@ from campaign.snapshot import Snapshot, digest_folder, read_listing, take, take_
 from campaign.snapshot import copy as copying
 from campaign.snapshot.scan import Scan
 from tests.support.git import Repository, make_repository, write_files
+from tests.support.refusing import forbid
 
 
 class Taken:
@@ -553,3 +554,55 @@ def test_the_patch_is_bounded_and_says_what_it_does_not_show(tmp_path: Path, sho
     patch = shoot(repository.root).paths.patch.read_bytes()
     assert len(patch) < 1000
     assert b"content not shown: the frozen version has 2097152 bytes" in patch
+
+
+# --- what a machine refuses -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("is_repository", [False, True], ids=["plain", "git"])
+def test_a_folder_that_may_not_be_read_is_named_in_full(
+    tmp_path: Path, shoot: Take, monkeypatch: pytest.MonkeyPatch, *, is_repository: bool
+) -> None:
+    source = tmp_path / "source"
+    (make_repository if is_repository else write_files)(source, {"a.py": "A", "closed/b.py": "B"})
+    forbid(monkeypatch, source / "closed")
+    with pytest.raises(ConfigError, match="cannot be read: Permission denied") as caught:
+        shoot(source)
+    assert caught.value.where == str(source / "closed")
+    assert "make it readable" in caught.value.hint
+
+
+def test_a_file_that_may_not_be_read_is_named_in_full(
+    tmp_path: Path, shoot: Take, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = tmp_path / "source"
+    write_files(source, {"a.py": "A"})
+    real = os.open
+
+    def closed(path: bytes, *arguments: int) -> int:
+        if path == os.fsencode(source / "a.py"):
+            raise PermissionError(13, "Permission denied", path)
+        return real(path, *arguments)
+
+    monkeypatch.setattr(os, "open", closed)
+    with pytest.raises(ConfigError, match="cannot be read: Permission denied") as caught:
+        shoot(source)
+    assert caught.value.where == str(source / "a.py")
+
+
+def test_a_source_below_a_folder_that_may_not_be_entered_is_refused(
+    tmp_path: Path, shoot: Take, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_files(tmp_path / "closed" / "source", {"a.py": "A"})
+    forbid(monkeypatch, tmp_path / "closed")
+    with pytest.raises(ConfigError, match="cannot be read") as caught:
+        shoot(tmp_path / "closed" / "source")
+    assert caught.value.where == str(tmp_path / "closed" / "source")
+
+
+@pytest.mark.parametrize("place", ["/", "/proc", "/proc/self", "/sys", "/dev"])
+def test_the_operating_system_is_no_source_tree(shoot: Take, monkeypatch: pytest.MonkeyPatch, place: str) -> None:
+    monkeypatch.setattr(take, "scan_tree", lambda *_arguments, **_options: pytest.fail("it was walked"))
+    with pytest.raises(ConfigError, match="is not a source tree") as caught:
+        shoot(Path(place))
+    assert caught.value.where == place
