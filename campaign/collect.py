@@ -10,6 +10,7 @@ import hashlib
 import os
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from sqlalchemy.orm import Session
@@ -272,13 +273,25 @@ def _intended(history: acts.History) -> Iterator[acts.Attempt]:
         yield from history.attempts(slot)
 
 
+def _unreadable(error: OSError, path: Path) -> Finding:
+    """Return the finding about something that may hold evidence and cannot be looked at."""
+    return Finding(where=str(error.filename or path), what=f"cannot be looked at: {error.strerror}")
+
+
 def _strangers(paths: HomePaths, history: acts.History) -> Iterator[Finding]:
     """Yield a finding for everything below attempts/ that no intent of the ledger accounts for."""
     known = {paths.attempt(attempt.slot, attempt.attempt).root for attempt in _intended(history)}
     above = {parent for folder in known for parent in folder.parents}
     pending = [paths.attempts] if paths.attempts.is_dir() else []
     while pending:
-        for entry in sorted(os.scandir(pending.pop()), key=lambda item: item.name):
+        folder = pending.pop()
+        try:
+            with os.scandir(folder) as listed:
+                entries = sorted(listed, key=lambda item: item.name)
+        except OSError as error:
+            yield _unreadable(error, folder)
+            continue
+        for entry in entries:
             path = paths.root / os.path.relpath(entry.path, paths.root)
             if path in known:
                 continue
@@ -298,6 +311,9 @@ def read_home(paths: HomePaths, frozen: Frozen, history: acts.History, known: Ma
         except EvidenceError as error:
             found.refused.add((attempt.slot, attempt.attempt))
             found.findings.append(Finding(where=error.where, what="; ".join(filter(None, [error.what, error.why]))))
+        except OSError as error:
+            found.refused.add((attempt.slot, attempt.attempt))
+            found.findings.append(_unreadable(error, paths.attempt(attempt.slot, attempt.attempt).root))
     _refuse_vanished(paths, found, known)
     found.findings.extend(_strangers(paths, history))
     return found
@@ -416,14 +432,18 @@ def collect(paths: HomePaths, ledger: Ledger, *, rebuild: bool = False) -> Colle
     found = read_home(paths, frozen, acts.fold(ledger.entries), known)
     target = paths.rebuilt_database if rebuild else paths.database
     if rebuild:
-        target.unlink(missing_ok=True)
+        database.require_file_or_nothing(paths.database)
+        database.require_file_or_nothing(target)
+        with files.writing(target):
+            target.unlink(missing_ok=True)
     digests = {"manifest_sha256": frozen.manifest_sha256, "protocol_sha256": frozen.protocol_sha256}
     with database.open_database(target, **digests) as session:
         _store(paths, session, found)
         collection = _summarise(session, found)
     if rebuild:
-        target.replace(paths.database)
-        files.sync_folder(paths.root)
+        with files.writing(paths.database):
+            target.replace(paths.database)
+            files.sync_folder(paths.root)
     _record_act(ledger, collection, known)
     return collection
 

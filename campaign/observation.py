@@ -253,7 +253,7 @@ def _read_started(folder: AllocationPaths) -> Started | None:
     _refresh(folder.root)
     try:
         return Started.read(folder.started) if folder.started.exists() else None
-    except EvidenceError:
+    except (EvidenceError, OSError):
         return None
 
 
@@ -261,7 +261,7 @@ def _read_ended(folder: AllocationPaths) -> Ended | None:
     """Return how an allocation ended; None if it has not, or what is there cannot be read: then its job tells."""
     try:
         return Ended.read(folder.ended) if folder.ended.exists() else None
-    except EvidenceError:
+    except (EvidenceError, OSError):
         return None
 
 
@@ -281,8 +281,9 @@ def read_attempt(paths: HomePaths, attempt: Attempt) -> AttemptFacts:
     # First of all: every receipt that it names is there already.
     ended = _read_ended(paths.allocation(attempt.allocation))
     _refresh(folder.root)
-    began, node, receipt, problem, digest = folder.start.exists(), "", None, "", ""
+    began, node, receipt, problem, digest = False, "", None, "", ""
     try:
+        began = folder.start.exists()
         if began:
             node = Start.read(folder.start).host.node
         if folder.receipt.exists():
@@ -294,6 +295,8 @@ def read_attempt(paths: HomePaths, attempt: Attempt) -> AttemptFacts:
             problem = ended.contradiction(f"{attempt.slot}/{attempt.attempt}", digest)
     except EvidenceError as error:
         problem = f"{error.where}: {error.what}"
+    except OSError as error:
+        problem = f"{error.filename or folder.root}: cannot be looked at: {error.strerror}"
     return AttemptFacts(began=began, node=node, receipt=None if problem else receipt, problem=problem)
 
 

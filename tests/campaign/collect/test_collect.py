@@ -18,6 +18,7 @@ from campaign.errors import EvidenceError, ExitCode, StateError
 from campaign.ledger import Ledger
 from campaign.sealed import TamperedError
 from tests.support.home import SMALL, Home, build_home, freeze, freeze_candidate
+from tests.support.refusing import forbid
 
 PAIR = "candidate/pair/sync-b4/r1"
 SOLO = "baseline/solo/sync-b4/r1"
@@ -546,3 +547,21 @@ def test_what_an_allocation_left_unreadable_is_found(home: Home) -> None:
     allocation = documents.Receipt.read(home.folder(PAIR).receipt).allocation
     home.paths.allocation(allocation).ended.write_bytes(b"{}")
     assert "ended.json" in messages(run(home))
+
+
+# --- what may not be read ---------------------------------------------------------------------------------------------
+
+
+def test_an_attempt_that_may_not_be_read_is_a_finding_and_the_rest_is_taken(
+    home: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = run(home)
+    slot = home.protocol.slots[0].slot
+    folder = home.paths.attempt(slot, 1).root
+    with monkeypatch.context() as patched:
+        forbid(patched, folder.parent)
+        collection = run(home)
+    assert {finding.where for finding in collection.findings} & {str(folder.parent), str(folder / "receipt.json")}
+    assert "Permission denied" in messages(collection)
+    assert len(collection.records) == len(whole.records) - 1
+    assert run(home).findings == ()

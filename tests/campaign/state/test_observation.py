@@ -15,6 +15,7 @@ from campaign.scheduler import JobRecord
 from campaign.state import JobStage
 from campaign.submission.acts import Allocation, Attempt, Intent, Submission, Submitted
 from tests.support.home import build_home
+from tests.support.refusing import forbid
 
 ALLOCATION = Allocation(
     allocation="a00001", submission="k", index=1, minutes=5, plan_sha256="0" * 64, attempts=(), cancelled=None
@@ -138,3 +139,24 @@ def test_a_receipt_that_its_allocation_did_not_write_or_that_is_gone_is_a_proble
     gone = read_attempt(home.paths, attempt)
     assert gone.receipt is None
     assert "there is none" in gone.problem
+
+
+def test_an_attempt_that_may_not_be_looked_at_is_a_problem_and_no_ending(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home = build_home(tmp_path / "home", repeats=1)
+    slot = "baseline/pilot/sync-b4"
+    folder = home.paths.attempt(slot, 1)
+    attempt = Attempt(slot=slot, attempt=1, updates=0, allocation=Receipt.read(folder.receipt).allocation, ended=None)
+    forbid(monkeypatch, folder.root.parent)
+    found = read_attempt(home.paths, attempt)
+    assert found.receipt is None
+    assert found.problem == f"{folder.start}: cannot be looked at: Permission denied"
+
+
+def test_an_allocation_that_may_not_be_looked_at_is_no_crash(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    home = build_home(tmp_path / "home", repeats=1)
+    slot = "baseline/pilot/sync-b4"
+    allocation = Receipt.read(home.paths.attempt(slot, 1).receipt).allocation
+    forbid(monkeypatch, home.paths.allocation(allocation).root)
+    assert read_attempt(home.paths, Attempt(slot=slot, attempt=1, updates=0, allocation=allocation, ended=None)).receipt
