@@ -13,7 +13,7 @@ import click
 
 import campaign
 from campaign import diagnosis
-from campaign.cli.options import find_home, json_option
+from campaign.cli.options import absolute, find_home, json_option, working_folder
 from campaign.cli.output import Output
 from campaign.diagnosis import Check, Mark
 from campaign.errors import ExitCode, StateError
@@ -24,7 +24,7 @@ MOUNTS = Path("/proc/self/mounts")
 
 def _home(given: Path | None) -> HomePaths | None:
     try:
-        return find_home(given, Path.cwd())
+        return find_home(given)
     except StateError:
         return None  # before the first freeze there is none: the folder where one would be is checked instead
 
@@ -34,7 +34,7 @@ def _checks(given: Path | None) -> Iterator[Check]:
     yield from diagnosis.check_packages(Path(campaign.__file__).parent.parent, importlib.util.find_spec)
     yield diagnosis.check_scheduler(shutil.which)
     home = _home(given)
-    folder = (home.root if home else given or Path.cwd()).resolve()
+    folder = absolute(home.root if home else given or working_folder())
     while not folder.is_dir():
         folder = folder.parent  # where a freeze would create the home
     yield diagnosis.check_mount(folder, MOUNTS.read_text("utf-8") if MOUNTS.exists() else "")

@@ -12,7 +12,7 @@ from typing import Any
 
 import click
 
-from campaign.cli.options import find_home, json_option
+from campaign.cli.options import absolute, find_home, json_option
 from campaign.cli.output import Output
 from campaign.config.load import load_config
 from campaign.freeze import Result, freeze_baseline
@@ -80,7 +80,7 @@ def _freeze_baseline(config: Path | None, option: Path | None, home: Path | None
     if option is not None:
         raise click.UsageError("--config belongs to --candidate; CONFIG alone names the configuration of a baseline")
     loaded = load_config(config)
-    paths = HomePaths(home.resolve()) if home is not None else HomePaths.default(loaded.path, loaded.name)
+    paths = HomePaths(absolute(home)) if home is not None else HomePaths.default(loaded.path, loaded.name)
     return freeze_baseline(
         loaded, paths, programs=find_programs(), environment=os.environ, clock=time.time, progress=progress
     )
@@ -89,11 +89,11 @@ def _freeze_baseline(config: Path | None, option: Path | None, home: Path | None
 def _freeze_candidate(
     source: str, option: Path | None, home: Path | None, progress: Progress, output: Output
 ) -> Result:
-    paths = find_home(home, Path.cwd())
+    paths = find_home(home)
     if read_frozen(paths).protocol.baseline_first:
         settle_home(paths, time.time, output.note)
     loaded = load_config(option) if option is not None else read_configuration(paths)
-    tree = Path(source) if source else None
+    tree = absolute(Path(source)) if source else None
     return freeze_candidate(loaded, paths, source=tree, clock=time.time, progress=progress)
 
 

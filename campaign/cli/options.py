@@ -8,29 +8,61 @@ from typing import Any
 
 import click
 
+from campaign import files
 from campaign.cli.output import Output
 from campaign.errors import StateError
 from campaign.paths import HomePaths
 
 
-def find_home(given: Path | None, start: Path) -> HomePaths:
+def working_folder() -> Path:
+    """Return the working directory.
+
+    Raises:
+        StateError: It was deleted.
+    """
+    try:
+        return Path.cwd()
+    except OSError as error:
+        raise StateError(
+            f"the working directory cannot be used: {error.strerror}",
+            why="it was deleted, or may not be entered",
+            hint="cd to another folder; with --home DIR, give DIR as an absolute path",
+        ) from error
+
+
+def absolute(path: Path) -> Path:
+    """Return a path resolved; the working directory is needed only for a relative one.
+
+    Raises:
+        StateError: It is relative, and the working directory was deleted; or it cannot be resolved.
+    """
+    start = path if path.is_absolute() else working_folder() / path
+    try:
+        return start.resolve()
+    except (OSError, RuntimeError) as error:  # RuntimeError: a link that leads to itself
+        raise StateError(f"cannot be resolved: {error}", where=str(path)) from error
+
+
+def find_home(given: Path | None) -> HomePaths:
     """Find the campaign home.
 
     Args:
-        given: What ``--home`` or ``CAMPAIGN_HOME`` names, if anything.
-        start: The folder from which to look upward otherwise.
+        given: What ``--home`` or ``CAMPAIGN_HOME`` names, if anything; otherwise the working directory and the
+            folders above it are looked at.
 
     Raises:
         StateError: There is no home there.
+        InfrastructureError: The folder may not be looked into.
     """
     if given is not None:
-        paths = HomePaths(given.resolve())
-        if not paths.manifest.is_file():
+        paths = HomePaths(absolute(given))
+        if not _is_file(paths.manifest):
             raise StateError("not a campaign home", where=str(given), hint="campaign freeze CONFIG --home DIR")
         return paths
+    start = working_folder()
     for folder in [start, *start.parents]:
         paths = HomePaths(folder)
-        if paths.manifest.is_file() and paths.protocol.is_file():
+        if _is_file(paths.manifest) and _is_file(paths.protocol):
             return paths
     raise StateError(
         "no campaign home found",
@@ -40,11 +72,18 @@ def find_home(given: Path | None, start: Path) -> HomePaths:
     )
 
 
+def _is_file(path: Path) -> bool:
+    try:
+        return path.is_file()
+    except OSError as error:
+        raise files.refusal(error, path, "cannot be looked at") from error
+
+
 def home_option(function: Callable[..., Any]) -> Callable[..., Any]:
     """Add ``--home``; the command receives ``home: HomePaths``."""
 
     def resolve(ctx: click.Context, _parameter: click.Parameter, value: Path | None) -> HomePaths | None:
-        return None if ctx.resilient_parsing else find_home(value, Path.cwd())
+        return None if ctx.resilient_parsing else find_home(value)
 
     option = click.option(
         "--home",

@@ -67,7 +67,7 @@ class Positive(click.ParamType[float]):
 def command(config: Path, sds: tuple[float, ...], ratios: tuple[float, ...], home: Path | None, output: Output) -> None:
     """Show slots, allocations, device-hours, disk and power of CONFIG. Writes nothing and runs nothing."""
     loaded = load_config(config)
-    calibrations = _read_pilots(find_home(home, Path.cwd())) if home is not None else {}
+    calibrations = _read_pilots(find_home(home)) if home is not None else {}
     plan = make_plan(loaded, sds=sds, true_ratios=ratios, calibrations=calibrations)
     output.result(render(plan, loaded), {**dataclasses.asdict(plan), "departures": departures(loaded)})
 
