@@ -21,7 +21,7 @@ from typing import Any, Literal
 
 from acceptance import formats
 from campaign import documents, files
-from campaign.errors import CampaignError, EvidenceError, ExitCode, InfrastructureError
+from campaign.errors import CampaignError, EvidenceError, ExitCode, InfrastructureError, StateError
 from campaign.frozen import Frozen
 from campaign.paths import EvaluationPaths, HomePaths
 from campaign.sealed import Finding, TamperedError
@@ -338,6 +338,22 @@ def _failed(done: subprocess.CompletedProcess[bytes]) -> AcceptanceError:
 
 
 def forget_verdict(evaluation: EvaluationPaths) -> None:
-    """Remove what was derived before, so that no old verdict stands beside evidence that gives none."""
+    """Remove what was derived before, so that no old verdict stands beside evidence that gives none.
+
+    Raises:
+        StateError: Something of another kind has the name of what is derived.
+        InfrastructureError: It cannot be removed.
+    """
+    for path in (evaluation.root.parent, evaluation.root, evaluation.report):
+        files.require_folder_or_nothing(path)
     for path in (evaluation.verdict, evaluation.provenance, evaluation.page):
-        path.unlink(missing_ok=True)
+        try:
+            path.unlink(missing_ok=True)
+        except (IsADirectoryError, PermissionError) as error:  # a folder gives either, by the file system
+            if path.is_dir():
+                raise StateError(
+                    "a folder is in the way", where=str(path), hint=f"move it aside: mv {path} {path}.aside"
+                ) from error
+            raise files.refusal(error, path, "cannot be removed") from error
+        except OSError as error:
+            raise files.refusal(error, path, "cannot be removed") from error

@@ -51,13 +51,17 @@ def write_evidence(evaluation: EvaluationPaths, evidence: Evidence) -> None:
 
     Raises:
         EvidenceError: The folder holds something that is no evidence.
+        StateError: Something that is no folder has its name.
+        InfrastructureError: It cannot be written.
     """
     folder = evaluation.evidence
-    folder.mkdir(parents=True, exist_ok=True)
-    for path in sorted(folder.iterdir()):
-        if is_leftover(path.name):
-            path.unlink()
-        elif path.name not in evidence.files:
-            raise EvidenceError("was not written here by this program", where=str(path), hint=f"remove {path}")
+    files.require_folder_or_nothing(folder)
+    with files.writing(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+        for path in sorted(folder.iterdir()):
+            if is_leftover(path.name):
+                path.unlink()
+            elif path.name not in evidence.files or path.is_dir():
+                raise EvidenceError("was not written here by this program", where=str(path), hint=f"remove {path}")
     for name, data in evidence.files.items():
         files.replace(folder / name, data)

@@ -14,7 +14,7 @@ from campaign.collect import Collection, collect, require_intact
 from campaign.errors import CampaignError, ExitCode, StateError
 from campaign.evaluation import Evaluation, evaluate, forget_verdict
 from campaign.evidence import build_evidence, write_evidence
-from campaign.frozen import Frozen, read_frozen
+from campaign.frozen import Frozen, check_recorded, read_frozen
 from campaign.ledger import Ledger
 from campaign.paths import HomePaths
 from campaign.provenance import Chain, build_provenance, frozen_candidates
@@ -52,6 +52,30 @@ def choose_candidate(frozen: Frozen, entries: Sequence[documents.Entry], wanted:
     if wanted not in known:
         raise StateError(f"no candidate {wanted}", why=f"frozen are: {', '.join(known)}", hint="give one of these ids")
     return wanted
+
+
+def _forget(paths: HomePaths, entries: Sequence[documents.Entry], wanted: str | None) -> None:
+    """Remove the old verdict of the candidate that is asked for, before anything can end the command."""
+    recorded = list(frozen_candidates(entries))
+    if not recorded:
+        forget_verdicts(paths, wanted)
+    for name in recorded[-1:] if wanted is None else recorded:
+        if wanted in (None, name):
+            forget_verdict(paths.evaluation(name))
+
+
+def forget_verdicts(paths: HomePaths, wanted: str | None) -> None:
+    """Remove the old verdicts of a home whose ledger or frozen documents cannot be trusted.
+
+    Args:
+        paths: The home.
+        wanted: The candidate that was asked for; None for whichever has one.
+    """
+    if not paths.evaluations.is_dir():
+        return
+    for folder in sorted(paths.evaluations.iterdir()):
+        if wanted in (None, folder.name):
+            forget_verdict(paths.evaluation(folder.name))
 
 
 def _write_evidence(paths: HomePaths, frozen: Frozen, candidate: str) -> None:
@@ -102,10 +126,11 @@ def report(paths: HomePaths, ledger: Ledger, *, candidate: str | None, environme
         StateError: There is no such candidate.
         EvidenceError: Something is not what was frozen or sealed: there is no verdict, and an old one is removed.
     """
+    _forget(paths, ledger.entries, candidate)
     frozen = read_frozen(paths)
+    check_recorded(paths, frozen, ledger.entries)
     name = choose_candidate(frozen, ledger.entries, candidate)
     evaluation = paths.evaluation(name)
-    forget_verdict(evaluation)
     collection = collect(paths, ledger)
     require_intact(collection)
     _write_evidence(paths, frozen, name)

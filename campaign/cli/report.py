@@ -13,7 +13,7 @@ from campaign.cli.output import Output
 from campaign.errors import EvidenceError, ExitCode
 from campaign.ledger import Ledger
 from campaign.paths import HomePaths
-from campaign.report import Report, gate_rows, observation_rows, report, verdict_sentence
+from campaign.report import Report, forget_verdicts, gate_rows, observation_rows, report, verdict_sentence
 from campaign.submission.desk import settle_home
 from campaign.table import table
 
@@ -60,8 +60,13 @@ def command(*, candidate: str | None, exit_zero: bool, home: HomePaths, output: 
     Exits with 0 if every gate passes, 3 if at least one is shown to be missed, 4 if only evidence is wanting, and 5,
     without a verdict, if evidence does not parse or is not what was sealed.
     """
-    settle_home(home, time.time, output.note)
-    with Ledger.open(home, time.time) as ledger:
+    try:
+        settle_home(home, time.time, output.note)
+        opened = Ledger.open(home, time.time)
+    except EvidenceError:
+        forget_verdicts(home, candidate)
+        raise
+    with opened as ledger:
         made = report(home, ledger, candidate=candidate, environment=os.environ)
     output.note(describe(made.collection))
     exit_code = made.evaluation.verdict.exit_code
