@@ -45,4 +45,4 @@ def command(home: HomePaths, output: Output, slot: str) -> None:
 
 def _suggest(slot: str, known: list[str]) -> str:
     close = difflib.get_close_matches(slot, known, n=3, cutoff=0.4)
-    return "campaign show " + " | ".join(close) if close else "campaign plan lists the slots"
+    return "campaign status" + (f"; close to it: {', '.join(close)}" if close else "")

@@ -239,7 +239,16 @@ def test_show_tells_the_one_command_of_a_local_job(
 def test_show_suggests_a_slot_for_a_misspelt_one(capsys: pytest.CaptureFixture[str], home: JobHome) -> None:
     code, _, err = run(capsys, home, "show", "baseline/pilot/sync-b5")
     assert code == 2
+    assert "try: campaign status; close to it: " in err
     assert "baseline/pilot/sync-b4" in err
+
+
+def test_show_points_to_the_list_of_slots_for_a_word_like_none(
+    capsys: pytest.CaptureFixture[str], home: JobHome
+) -> None:
+    code, _, err = run(capsys, home, "show", "nope")
+    assert code == 2
+    assert err.splitlines()[-1].strip() == "try: campaign status"
 
 
 def test_an_unknown_candidate_is_named(capsys: pytest.CaptureFixture[str], home: JobHome) -> None:
