@@ -1,0 +1,67 @@
+"""The documentation against the command line."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from campaign.cli.main import COMMANDS
+from campaign.snapshot import digest_folder
+
+ROOT = Path(__file__).parents[1]
+PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted(ROOT.glob("docs/**/*.md")), *ROOT.glob("examples/*/*.md")]
+FENCED = re.compile(r"^ *```.*?\n(.*?)^ *```", re.MULTILINE | re.DOTALL)
+SPAN = re.compile(r"`([^`\n]+)`")
+IN_BLOCK = re.compile(r"^ *(?:\$ )?campaign ([a-z]\w*)", re.MULTILINE)
+IN_SPAN = re.compile(r"(?:^|[\s;&|(])campaign ([a-z]\w*)")
+
+
+def commands_named(text: str) -> set[str]:
+    """Return every WORD of `campaign WORD` in the code of a Markdown page."""
+    found = {word for block in FENCED.findall(text) for word in IN_BLOCK.findall(block)}
+    return found | {word for span in SPAN.findall(FENCED.sub("", text)) for word in IN_SPAN.findall(span)}
+
+
+def test_commands_are_found_in_blocks_and_spans_but_not_in_prose() -> None:
+    block = "```\n$ campaign one --x   a campaign two\n  campaign three\n```\n"
+    text = f"A campaign alone.\n{block}`campaign four`, `cd x && campaign five`"
+    assert commands_named(text) == {"one", "three", "four", "five"}
+
+
+def test_every_command_is_documented() -> None:
+    named = set().union(
+        *(commands_named(page.read_text(encoding="utf-8")) for page in PAGES if page.name != "CHANGELOG.md")
+    )
+    assert [command for command in COMMANDS if command not in named] == []
+
+
+def test_the_changelog_names_every_command() -> None:
+    text = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+    assert [command for command in COMMANDS if f"`{command}`" not in text and f"`campaign {command}`" not in text] == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_no_page_names_a_command_that_does_not_exist(page: Path) -> None:
+    assert commands_named(page.read_text(encoding="utf-8")) <= set(COMMANDS)
+
+
+def test_the_audit_pages_script_hashes_a_source_tree_as_a_freeze_does(tmp_path: Path) -> None:
+    """A source tree may hold what the acceptance program never does."""
+    tree = tmp_path / "tree"
+    (tree / "empty").mkdir(parents=True)
+    (tree / "tool.sh").write_text("true")
+    (tree / "tool.sh").chmod(0o555)
+    (tree / "caf\u00e9.txt").write_text("")
+    (tree / "to-file").symlink_to("tool.sh")
+    (tree / "to-folder").symlink_to("empty")
+    page = (ROOT / "docs" / "audit.md").read_text(encoding="utf-8")
+    script = page.partition("<<'END'\n")[2].partition("   END\n")[0]
+    lines = "".join(line.removeprefix("   ") for line in script.splitlines(keepends=True))
+    done = subprocess.run(
+        [sys.executable, "-", "tree"], input=lines, cwd=tmp_path, capture_output=True, text=True, check=True
+    )
+    assert done.stdout.strip() == digest_folder(tree)
