@@ -420,7 +420,7 @@ class Caches(Document):
     compile: Literal["private, cold"]
     """Caches of compiled code, such as kernels: every run of a side has empty ones of its own."""
     bytecode: Literal["installed", "private"]
-    """Of installed packages: read from beside their sources, or kept in a folder of this side's in this job."""
+    """Of installed packages: read from beside their sources, or compiled into a private folder."""
 
 
 class SideReceipt(Document):
