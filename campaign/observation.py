@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from campaign.documents import Ended, JobIdentity, Protocol, Receipt, Start, Started
@@ -120,37 +120,49 @@ class Observer:
                 on_slurm.append(submission)
         troubles: list[str] = []
         if on_slurm:
-            records, trouble = self._ask_slurm(on_slurm, now)
+            records, trouble, is_whole = self._ask_slurm(on_slurm, now)
             troubles += trouble
             for submission in on_slurm:
                 for one in by_submission[submission.key]:
                     started = _read_started(self.paths.allocation(one.allocation))
-                    jobs[one.allocation] = slurm_job(submission, one, started, records, trouble)
+                    job = slurm_job(submission, one, started, records, trouble)
+                    # Accounting that is only silent may know how a job ended that the queue has forgotten.
+                    is_open = job.stage is JobStage.ABSENT and not is_whole
+                    jobs[one.allocation] = replace(job, stage=JobStage.UNKNOWN) if is_open else job
         return jobs, troubles
 
     def _ask_slurm(
         self, submissions: Sequence[Submission], now: float
-    ) -> tuple[dict[str, JobRecord] | None, list[str]]:
-        """Return each job's record, or None if the queue did not answer, and what went wrong."""
+    ) -> tuple[dict[str, JobRecord] | None, list[str], bool]:
+        """Return each job's record, or None if the queue did not answer; what went wrong; whether all sources answered.
+
+        A cluster that keeps no accounts has answered with its queue.
+        """
         keys = [submission.key for submission in submissions]
         oldest = min(submission.intended_at for submission in submissions)
         try:
             queue = newest(self.slurm.queue(keys), oldest - CLOCK_SLACK_S)
         except InfrastructureError as error:
-            return None, [_say(error)]
+            return None, [_say(error)], False
         wanted = {
             submission.job_of(index)
             for submission in submissions
             for index in range(len(submission.intent.allocations))
         }
         if wanted <= queue.keys():
-            return queue, []
+            return queue, [], True
         try:
             past = newest(self.slurm.accounting(keys, now - oldest), oldest - CLOCK_SLACK_S)
         except InfrastructureError as error:
-            return queue, [_say(error)]
+            return queue, [_say(error)], self._keeps_no_accounts()
         # The queue is the newer source. Accounting may go on to call a job that is gone pending or running.
-        return {**past, **queue}, []
+        return {**past, **queue}, [], True
+
+    def _keeps_no_accounts(self) -> bool:
+        try:
+            return not self.slurm.keeps_accounts()
+        except InfrastructureError:
+            return False
 
 
 def _say(error: InfrastructureError) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -423,6 +424,23 @@ def test_while_accounting_does_not_answer_nothing_is_submitted_again(home: JobHo
     cluster.accounts = "full"
     make_desk(home, cluster).settle(quiet)
     assert "not_submitted" not in home.acts()
+
+
+@pytest.mark.parametrize(
+    ("accounts", "ending"),
+    [("failing", None), ("full", Ending.TIME_LIMIT), ("none", Ending.LOST), ("empty", Ending.LOST)],
+)
+def test_a_job_that_the_queue_forgot_is_lost_only_if_accounting_answered_or_there_is_none(
+    home: JobHome, cluster: Cluster, accounts: Literal["failing", "full", "none", "empty"], ending: Ending | None
+) -> None:
+    submit(make_desk(home, cluster))
+    cluster.become("TIMEOUT")
+    cluster.forget()
+    cluster.accounts = accounts
+    desk = make_desk(home, cluster, lambda: time.time() + 86400.0)
+    assert {one.ending for one in desk.view(CANDIDATE).attempts.values()} == {ending}
+    desk.settle(quiet)
+    assert home.acts().count("ended") == (0 if ending is None else 4)
 
 
 @pytest.mark.parametrize("accounts", ["none", "empty"])
