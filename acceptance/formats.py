@@ -81,6 +81,7 @@ class Ending(enum.StrEnum):
     SNAPSHOT_CHANGED = "snapshot_changed"
     DATA_CHANGED = "data_changed"
     ADAPTER_INCOMPLETE = "adapter_incomplete"
+    INTERFERENCE = "interference"
     HARNESS_ERROR = "harness_error"
 
 

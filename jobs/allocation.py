@@ -12,9 +12,10 @@ from pathlib import Path
 
 from . import data, machine, plan, signals
 from .attempt import Context, run_attempt
+from .conditions import Conditions
 from .endings import EndedError, Ending, is_no_space
 from .harnesslog import HarnessLog
-from .keeper import become_subreaper
+from .keeper import become_subreaper, shield
 from .layout import AllocationFolder, protocol_path
 from .receipts import Place
 from .snapshot import TreeError
@@ -48,6 +49,7 @@ class Job:
     identity: dict[str, object]
     workspace: Workspace
     signals: signals.Signals
+    conditions: Conditions
     harness_source: Path
 
 
@@ -111,6 +113,7 @@ def _prepare(allocation: plan.Allocation, job: Job, log: HarnessLog) -> Context:
         harness_source=job.harness_source,
         environment=job.environment,
         signals=job.signals,
+        conditions=job.conditions,
         log=log,
         data_changes=tuple(data.find_changes(allocation.data)),
     )
@@ -122,6 +125,8 @@ def _run_attempts(allocation: plan.Allocation, job: Job, log: HarnessLog, accoun
     for planned in allocation.attempts:
         if job.signals.received is not None:
             return job.signals.meaning()[0]
+        if changes := job.conditions.changes():
+            raise EndedError(Ending.HARNESS_ERROR, f"{'; '.join(changes)}: changed by a side, and cannot be restored")
         outcome = run_attempt(context, planned)
         account.sides_s += outcome.sides_s
         account.receipts[f"{planned.slot}/{planned.attempt}"] = outcome.receipt_sha256
@@ -185,12 +190,14 @@ def main(paths: list[str]) -> int:
     on_slurm = identity["scheduler"] == "slurm"
     heard.install(signals.slurm_explainer(environment, time.time) if on_slurm else signals.explain_locally)
     become_subreaper()
+    shield()
     workspace = Workspace.create()
     job = Job(
         environment=environment,
         identity=identity,
         workspace=workspace,
         signals=heard,
+        conditions=Conditions.now(),
         harness_source=Path(__file__).resolve().parent,
     )
     code = DONE

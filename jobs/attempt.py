@@ -8,9 +8,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from .conditions import Conditions
 from .endings import EndedError, Ending, InterruptedAttemptError, is_no_space
 from .environment import SideFolders, build_environment
 from .harnesslog import HarnessLog
+from .keeper import kill_descendants
 from .layout import AttemptFolder, attempt_folder
 from .plan import Allocation, PlannedAttempt, Protocol, Runnable
 from .receipts import Place, receipt_bytes, reserve_space, start_bytes
@@ -37,6 +39,7 @@ class Context:
     environment: Mapping[str, str]
     """The parent's own."""
     signals: Signals
+    conditions: Conditions
     log: HarnessLog
     data_changes: tuple[str, ...]
 
@@ -124,20 +127,34 @@ def _run_one(context: Context, planned: PlannedAttempt, folder: AttemptFolder, r
     runnable = context.allocation.side(record.side)
     tree = context.workspace.snapshot(runnable)
     harness = context.workspace.harness(context.harness_source, context.allocation.harness_sha256)
-    folders = context.workspace.side_folders(runnable)
+    folders = context.workspace.side_folders()
     log = SideLog(folder.log(record.side), context.protocol.limits.log_bytes)
     try:
         with contextlib.closing(log):
             setting = _setting(context, planned, runnable, folders, trees=(tree, harness))
             run_side(setting, record, log, context.signals)
     finally:
+        # First of all: with a limit of its own lowered, the parent can do nothing of the rest.
+        moved = _restore(context.conditions)
         changes = context.workspace.find_changes()
         context.workspace.leave(folders)
         if changes:
             context.log.write(f"{planned.slot}: {record.side} changed {changes}")
+        if moved:
+            # Instead of any other ending, which may well have come of it.
+            raise EndedError(Ending.INTERFERENCE, f"while {record.side} ran, the harness's own {'; '.join(moved)}")
     if changes:
         shown = ", ".join(changes[:10])
         raise EndedError(Ending.SNAPSHOT_CHANGED, f"{len(changes)} entries of read-only copies were touched: {shown}")
+
+
+def _restore(conditions: Conditions) -> list[str]:
+    """Restore the parent's own conditions; return what had changed."""
+    moved = conditions.changes()
+    if moved:
+        conditions.restore()
+        kill_descendants()
+    return moved
 
 
 def _setting(
@@ -162,7 +179,8 @@ def _setting(
         ),
         working=folders.working,
         bytecode=folders.bytecode,
-        private=(str(tree.root), str(harness.root), str(folders.root), str(folders.bytecode)),
+        private=(str(tree.root), str(harness.root), str(folders.root)),
+        is_full=context.workspace.is_full,
     )
 
 

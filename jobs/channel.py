@@ -12,7 +12,7 @@ import time
 from dataclasses import dataclass
 from typing import Any
 
-from .endings import EndedError, Ending, InterruptedAttemptError
+from .endings import EndedError, Ending
 from .keeper import Exit, Keeper
 from .sidelog import SideLog
 from .signals import Signals
@@ -144,8 +144,7 @@ class Channel:
             raise EndedError(Ending.HANG, f"{what}: no answer within the limit{shown}")
         # A pipe that is full is tried again soon: that happens only with a configuration of more than 64 KiB.
         ready = {key.fd for key, _ in self._selector.select(min(left_s, 0.01) if message else left_s)}
-        if self._signals.fd in ready or self._signals.received is not None:
-            raise InterruptedAttemptError
+        self._signals.check()
         if self._keeper.answer_fd in ready:
             self._take_answer(what)
         if self._keeper.log_fd in ready:

@@ -51,8 +51,6 @@ class SideFolders:
     """The private folders of one run of one side."""
 
     root: Path
-    bytecode: Path
-    """Bytecode of everything that this side imports; kept for its later runs in the same job."""
 
     @property
     def home(self) -> Path:
@@ -74,14 +72,17 @@ class SideFolders:
         """Caches of compiled code."""
         return self.root / "cache"
 
+    @property
+    def bytecode(self) -> Path:
+        """Bytecode of what this run imports: no other run reads it, so that none can plant code for another."""
+        return self.root / "bytecode"
+
     def create(self) -> None:
-        """Create them, readable by nobody else."""
-        self.root.mkdir(mode=0o700)
-        for folder in (self.home, self.temporary, self.working, self.caches):
+        """Create them below the root, which is there already."""
+        for folder in (self.home, self.temporary, self.working, self.caches, self.bytecode):
             folder.mkdir()
         for name in _CACHES.values():
             (self.caches / name).mkdir()
-        self.bytecode.mkdir(exist_ok=True)
 
 
 def _private(folders: SideFolders, threads: int) -> dict[str, str]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import os
+import resource
 import select
 import signal
 import subprocess
@@ -23,6 +24,7 @@ from .signals import ignore_signals
 from .strict import Fields, compact_json, parse_json
 
 _PR_SET_PDEATHSIG = 1
+_PR_SET_DUMPABLE = 4
 _PR_SET_CHILD_SUBREAPER = 36
 _KILL_S = 10.0
 """How long killed processes may take to go: one that waits for a broken file system never does."""
@@ -36,6 +38,7 @@ class Exit:
     exit_code: int | None = None
     signal: int | None = None
     cpu_s: float = 0.0
+    """Processor time of the worker and of all other processes of the side."""
     max_rss_bytes: int = 0
     strays: int = 0
     """Processes of the side that were alive after its worker had ended."""
@@ -64,6 +67,11 @@ def _signal_name(number: int) -> str:
 def become_subreaper() -> None:
     """Adopt the orphans among this process's descendants."""
     _prctl(_PR_SET_CHILD_SUBREAPER, 1)
+
+
+def shield() -> None:
+    """Let no other process of this user trace this one or read its memory."""
+    _prctl(_PR_SET_DUMPABLE, 0)
 
 
 def die_with_parent() -> None:
@@ -200,13 +208,16 @@ def _end(pid: int) -> Exit:
         os.killpg(pid, signal.SIGKILL)
     _, status, usage = os.wait4(pid, 0)
     code = os.waitstatus_to_exitcode(status)
+    survivors = kill_descendants()
+    # Everything that this keeper took away: the worker, what the worker waited for, and what both left behind.
+    spent = resource.getrusage(resource.RUSAGE_CHILDREN)
     return Exit(
         exit_code=code if code >= 0 else None,
         signal=-code if code < 0 else None,
-        cpu_s=usage.ru_utime + usage.ru_stime,
+        cpu_s=spent.ru_utime + spent.ru_stime,
         max_rss_bytes=usage.ru_maxrss << 10,
         strays=strays,
-        survivors=kill_descendants(),
+        survivors=survivors,
     )
 
 

@@ -11,6 +11,9 @@ from .plan import Rules
 from .strict import MOST_COUNT, Fields
 
 _MOST_PILOT_UPDATES = 1 << 30
+_THREADS_FACTOR = 1.1
+_THREADS_SLACK_S = 1.0
+"""What libraries do beside the threads that they were told to use, most of it while they are imported."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -127,6 +130,23 @@ def check_sums(windows: Sequence[Block]) -> None:
     for name in ("tokens", "microbatches"):
         if sum(getattr(window, name) for window in windows) > MOST_COUNT:
             raise EndedError(Ending.RUBBISH, f"the {name} of all windows are above {MOST_COUNT}")
+
+
+def check_processor_time(cpu_s: float, wall_s: float, threads: int) -> None:
+    """Refuse a side that computed on more processors than the protocol gives it.
+
+    Args:
+        cpu_s: Processor time of all its processes.
+        wall_s: How long they lived.
+        threads: The protocol's number of threads.
+
+    Raises:
+        EndedError: It did.
+    """
+    most_s = threads * wall_s * _THREADS_FACTOR + _THREADS_SLACK_S
+    if not cpu_s <= most_s:
+        text = f"{cpu_s:.3f} s of processor time within {wall_s:.3f} s; {threads} threads may spend {most_s:.3f} s"
+        raise EndedError(Ending.INTERFERENCE, text)
 
 
 def check_loss(text: str) -> None:

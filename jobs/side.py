@@ -15,7 +15,17 @@ from . import origins
 from .channel import Answer, Channel
 from .endings import EndedError, Ending
 from .keeper import Command, Exit, Keeper, descendants
-from .measure import Block, Calibration, Measurement, calibrate, check_block, check_loss, check_sums, check_window
+from .measure import (
+    Block,
+    Calibration,
+    Measurement,
+    calibrate,
+    check_block,
+    check_loss,
+    check_processor_time,
+    check_sums,
+    check_window,
+)
 from .plan import Limits, Protocol, Runnable, Workload
 from .sidelog import SideLog
 from .signals import Signals
@@ -94,6 +104,8 @@ class Setting:
     bytecode: Path
     private: tuple[str, ...]
     """Real paths of the folders that the side's code may come from, beside its interpreter's."""
+    is_full: Callable[[], bool]
+    """Whether the disk of the private folders is."""
 
     @property
     def limits(self) -> Limits:
@@ -124,19 +136,37 @@ def run_side(setting: Setting, record: SideRecord, log: SideLog, signals: Signal
     keeper = Keeper(setting.command())
     channel = Channel(keeper, log, signals)
     try:
-        _Run(setting, record, channel, keeper.pid).measure()
-    except BaseException:
-        keeper.kill()
-        raise
+        with signals.watching():
+            try:
+                _measure(setting, record, channel, keeper)
+            finally:
+                record.exit = keeper.wait()
+                record.wall_s = time.monotonic() - began
     finally:
-        record.exit = keeper.wait()
-        record.wall_s = time.monotonic() - began
         with contextlib.suppress(EndedError):
             channel.drain()
         record.output_bytes, record.output_truncated = log.output_bytes, log.is_truncated
         channel.close()
         keeper.close()
     _check_exit(record.exit, log)
+    if setting.protocol.device == "cpu":
+        check_processor_time(record.exit.cpu_s, record.wall_s, setting.protocol.threads)
+
+
+def _measure(setting: Setting, record: SideRecord, channel: Channel, keeper: Keeper) -> None:
+    """Measure a running side; kill it if that fails."""
+    try:
+        _Run(setting, record, channel, keeper.pid).measure()
+    except EndedError as error:
+        # Asked before the side's death frees what it held.
+        is_excuse = error.ending is Ending.NO_SPACE and not setting.is_full()
+        keeper.kill()
+        if is_excuse:
+            raise EndedError(Ending.CRASH, f"says that a disk is full, but its own is not: {error.reason}") from error
+        raise
+    except BaseException:
+        keeper.kill()
+        raise
 
 
 def _check_exit(found: Exit, log: SideLog) -> None:

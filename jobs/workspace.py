@@ -5,6 +5,7 @@ It lies on the node's own disk, readable by its owner alone, and goes when the j
 
 from __future__ import annotations
 
+import os
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +16,13 @@ from .plan import Runnable
 from .snapshot import PrivateCopy, TreeError, materialise, parse_listing, read_tree, remove_tree
 
 LAUNCHER = "launch.py"
+_LEAST_FREE_BYTES = 1 << 20
+
+
+def is_full(found: os.statvfs_result) -> bool:
+    """Return whether a file system has next to no space or no files left for this user."""
+    # Some file systems make files as they need them and count none.
+    return found.f_bavail * found.f_frsize < _LEAST_FREE_BYTES or (found.f_files > 0 and found.f_favail == 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,6 +30,8 @@ class Workspace:
     """The private folder, and what lies in it."""
 
     root: Path
+    _descriptor: int
+    """The open folder: what a side puts in its place says nothing about the disk."""
     _copies: dict[str, PrivateCopy]
     _counter: list[int]
 
@@ -30,11 +40,16 @@ class Workspace:
         """Create it where TMPDIR says."""
         # Resolved: the origins of loaded modules are compared by their real paths.
         root = Path(tempfile.mkdtemp(prefix="campaign-")).resolve()
-        return cls(root, {}, [0])
+        return cls(root, os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC), {}, [0])
 
     def remove(self) -> None:
         """Remove it with everything in it."""
+        os.close(self._descriptor)
         remove_tree(self.root)
+
+    def is_full(self) -> bool:
+        """Return whether the file system of the private folders has next to no space or no files left."""
+        return is_full(os.fstatvfs(self._descriptor))
 
     def _next(self, prefix: str) -> Path:
         self._counter[0] += 1
@@ -75,9 +90,9 @@ class Workspace:
                 found += [f"{copy.root.name}/{path}" for path in changes]
         return found
 
-    def side_folders(self, runnable: Runnable) -> SideFolders:
-        """Create the folders of one run of a side; its bytecode stays for its next run in this job."""
-        folders = SideFolders(root=self._next("run"), bytecode=self.root / f"bytecode-{runnable.id}")
+    def side_folders(self) -> SideFolders:
+        """Create the folders of one run of a side, under a name that no earlier run could guess."""
+        folders = SideFolders(root=Path(tempfile.mkdtemp(prefix="run-", dir=self.root)))
         folders.create()
         return folders
 

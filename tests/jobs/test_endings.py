@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import _ctypes
 import re
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -58,6 +59,48 @@ def close(self):
     os.chmod(mine, before.st_mode)
     os.utime(mine, ns=(before.st_atime_ns, before.st_mtime_ns))
 """
+
+PARENT = """
+import os, resource, signal, subprocess, sys
+def parent():
+    keeper = os.getppid()
+    return int(open(f"/proc/{keeper}/stat").read().rsplit(")", 1)[1].split()[1])
+"""
+"""Finds the process that measures."""
+QUEUED = """
+def sync(self):
+    import ctypes
+    info = ctypes.create_string_buffer(128)
+    ctypes.memmove(info, __import__("struct").pack("iiiiii", 15, 0, -1, 0, 1, os.getuid()), 24)
+    assert ctypes.CDLL(None).syscall(129, parent(), 15, info) == 0
+    time.sleep(0.5)
+"""
+"""Sends SIGTERM with rt_sigqueueinfo (129 on x86-64), as if process 1 had."""
+
+
+BURN = """
+def sync(self):
+    import os
+    if self.count == 3:
+        for leaves in (True, False):
+            reader, writer = os.pipe()
+            if os.fork() == 0:
+                while time.process_time() < 0.4:
+                    pass
+                os.write(writer, b"x")
+                time.sleep(0 if leaves else 300)
+                os._exit(0)
+            os.read(reader, 1)
+            if leaves:
+                os.wait()
+"""
+"""Computes in two processes, of which one is still there when the side ends."""
+
+
+def meddling(statement: str) -> str:
+    """Return an adapter that does something to the parent while it is measured."""
+    return misbehaving(f"def sync(self):\n    {statement}\n    time.sleep(0.1)", head=PARENT)
+
 
 CASES: dict[str, tuple[str, Ending, str]] = {
     "completed": (ADAPTER, Ending.COMPLETED, "^$"),
@@ -151,8 +194,8 @@ CASES: dict[str, tuple[str, Ending, str]] = {
     "no_updates": (ADAPTER.replace("def updates(", "def steps("), Ending.ADAPTER_INCOMPLETE, "does not offer updates"),
     "disk_full": (
         misbehaving("def sync(self):\n    import errno\n    raise OSError(errno.ENOSPC, 'No space left on device')"),
-        Ending.NO_SPACE,
-        "No space left",
+        Ending.CRASH,
+        "its own is not: .*No space left",
     ),
     "daemon": (misbehaving(SPAWN_DAEMON), Ending.COMPLETED, "^$"),
     "touches_tree": (misbehaving(TOUCH), Ending.SNAPSHOT_CHANGED, "planted.py"),
@@ -177,6 +220,38 @@ CASES: dict[str, tuple[str, Ending, str]] = {
         Ending.FOREIGN_IMPORT,
         "shared library: .*live/libforeign.so",
     ),
+    "renices": (
+        meddling("os.setpriority(os.PRIO_PROCESS, parent(), 7)"),
+        Ending.INTERFERENCE,
+        "while baseline ran, the harness's own nice was -?[0-9]+, is 7$",
+    ),
+    "pins": (
+        meddling("os.sched_setaffinity(parent(), {min(os.sched_getaffinity(0))})"),
+        Ending.INTERFERENCE,
+        "own cpus was .*, is [0-9]+$",
+    ),
+    "limits": (
+        meddling("resource.prlimit(parent(), 7, (4, resource.getrlimit(7)[1]))"),
+        Ending.INTERFERENCE,
+        "RLIMIT_NOFILE was [0-9]+/[0-9]+, is 4/[0-9]+",
+    ),
+    "terminates": (
+        meddling("os.kill(parent(), signal.SIGTERM)"),
+        Ending.INTERFERENCE,
+        "SIGTERM was sent to the harness by process [0-9]+ of the side",
+    ),
+    "warns": (
+        meddling("subprocess.run(['/bin/sh', '-c', f'kill -USR2 {parent()}; sleep 9'], check=False)"),
+        Ending.INTERFERENCE,
+        "SIGUSR2 was sent to the harness by process [0-9]+ of the side",
+    ),
+    "terminates_and_dies": (
+        meddling("os.kill(parent(), signal.SIGTERM); os._exit(0)"),
+        Ending.INTERFERENCE,
+        "SIGTERM was sent",
+    ),
+    "queues": (misbehaving(QUEUED, head=PARENT), Ending.INTERFERENCE, "SIGTERM .* cannot be told"),
+    "processes": (misbehaving(BURN), Ending.COMPLETED, "^$"),
     "once_more": (ADAPTER, Ending.COMPLETED, "^$"),
 }
 
@@ -246,6 +321,67 @@ def test_a_pilot_whose_updates_take_no_time_ends(tmp_path: Path) -> None:
     receipt = bench.receipt(pilot)
     assert receipt.ending is Ending.RUBBISH
     assert "updates() returns without working: 1073741824 updates took" in receipt.reason
+
+
+def test_processor_time_is_that_of_all_processes_of_a_side(job: Bench) -> None:
+    (many,) = job.receipt(attempt_of("processes")).sides
+    (one,) = job.receipt(attempt_of("once_more")).sides
+    assert many.cpu_s > 0.8
+    assert one.cpu_s < many.cpu_s
+
+
+def test_a_side_that_computes_on_more_processors_than_it_was_given_interferes(tmp_path: Path) -> None:
+    bench = make_bench(tmp_path)
+    # Whether two processes do run at once is up to the machine: without slack, a side's start alone is too much.
+    measure = bench.paths.harness / "measure.py"
+    text = measure.read_text()
+    assert "_THREADS_SLACK_S = 1.0" in text
+    measure.write_text(text.replace("_THREADS_SLACK_S = 1.0", "_THREADS_SLACK_S = -100.0"))
+    bench.run(bench.plan(SOLO))
+    receipt = bench.receipt(SOLO)
+    assert receipt.ending is Ending.INTERFERENCE
+    assert re.search(r"^[0-9.]+ s of processor time within [0-9.]+ s; 1 threads may spend -[0-9.]+ s$", receipt.reason)
+
+
+PLANT = """
+import glob, importlib.util, os, sys
+import importlib._bootstrap_external as external
+own = os.environ["PYTHONPYCACHEPREFIX"]
+job = os.path.dirname(os.path.dirname(own))
+(source,) = glob.glob(job + "/harness*/worker.py")
+text = open(source).read()
+evil = "print('planted', flush=True)\\n" + text.replace("from __future__ import annotations", "")
+cached = os.path.splitext(source)[0] + "." + sys.implementation.cache_tag + ".pyc"
+folders = [job + "/bytecode-baseline", own, *glob.glob(job + "/*/")]
+for folder in (folder for folder in folders if "harness" not in folder and "tree" not in folder):
+    os.makedirs(os.path.dirname(folder + cached), exist_ok=True)
+    data = external._code_to_hash_pyc(compile(evil, source, "exec"), importlib.util.source_hash(text.encode()), False)
+    open(folder + cached, "wb").write(data)
+"""
+
+
+def test_bytecode_that_a_side_plants_runs_in_no_other_process(tmp_path: Path) -> None:
+    bench = make_bench(tmp_path, candidate=misbehaving("", head=PLANT))
+    first = make_attempt("pair", ("candidate", "baseline"))
+    again = make_attempt("pair", ("candidate", "baseline"), number=2)
+    bench.run(bench.plan(first, again))
+    for planned in (first, again):
+        receipt = bench.receipt(planned)
+        assert (receipt.ending, receipt.reason) == (Ending.COMPLETED, "")
+        assert [bench.side_log(planned, side) for side in ("baseline", "candidate")] == ["", ""]
+
+
+def test_a_full_disk_of_its_own_is_no_fault_of_a_side(tmp_path: Path) -> None:
+    body = "def sync(self):\n    open('fill', 'wb').write(bytes(64 << 20))"
+    bench = make_bench(tmp_path, misbehaving(body))
+    mount = f'mount -t tmpfs -o size=8m none "{bench.temporary}" && exec "$@"'
+    argv = ["unshare", "--user", "--map-root-user", "--mount", "sh", "-c", mount, "sh", *bench.argv(bench.plan(SOLO))]
+    if subprocess.run([*argv[:4], "true"], check=False, capture_output=True).returncode != 0:
+        pytest.skip("no private mounts here")
+    subprocess.run(argv, env=bench.job_environment(), check=False, timeout=60)
+    receipt = bench.receipt(SOLO)
+    assert receipt.ending is Ending.NO_SPACE
+    assert "No space left on device" in receipt.reason
 
 
 def test_the_exit_of_the_process_stands_in_the_receipt(job: Bench) -> None:

@@ -20,10 +20,11 @@ from jobs import attempt, gpus, machine, signals
 from jobs.endings import EndedError, Ending
 from jobs.environment import SideFolders, build_environment
 from jobs.layout import AttemptFolder
-from jobs.measure import Block, calibrate, check_block, check_loss, check_window
+from jobs.measure import Block, calibrate, check_block, check_loss, check_processor_time, check_window
 from jobs.plan import Rules, Runnable, parse_allocation
 from jobs.strict import Fields, parse_json
 from jobs.tables import plain_text, table_bytes
+from jobs.workspace import is_full
 
 RULES = Rules(
     warmup_updates=3, windows=2, window_s=1.0, pilot_s=1.0, seed=1, clock_relative=0.02, clock_absolute_s=0.05
@@ -288,7 +289,7 @@ def environment_of(tmp_path: Path, device: str, inherited: dict[str, str], **cha
         launch=(),
         **values,
     )
-    folders = SideFolders(root=tmp_path / "side", bytecode=tmp_path / "bytecode")
+    folders = SideFolders(root=tmp_path)
     return build_environment(inherited, runnable, folders, device=device, threads=4)
 
 
@@ -304,6 +305,33 @@ def test_what_is_alike_for_both_sides_cannot_be_set_by_one(tmp_path: Path, name:
     given: Any = {name: "8"} if how == "environment" else (name,)
     with pytest.raises(ValueError, match=name):
         environment_of(tmp_path, "cuda", {}, **{how: given})
+
+
+# --- what a side may spend, and where it may not be disturbed ---
+
+
+@pytest.mark.parametrize(("cpu_s", "threads", "fits"), [(12.0, 1, True), (12.1, 1, False), (22.9, 2, True)])
+def test_processor_time_is_bounded_by_threads_and_time(cpu_s: float, threads: int, fits: bool) -> None:
+    if fits:
+        check_processor_time(cpu_s, 10.0, threads)
+        return
+    with pytest.raises(EndedError, match=r"12\.100 s of processor time within 10\.000 s") as caught:
+        check_processor_time(cpu_s, 10.0, threads)
+    assert caught.value.ending is Ending.INTERFERENCE
+
+
+def test_no_processor_time_that_cannot_be_compared_fits() -> None:
+    with pytest.raises(EndedError):
+        check_processor_time(math.nan, 10.0, 1)
+
+
+@pytest.mark.parametrize(
+    ("free_blocks", "files", "free_files", "full"),
+    [(256, 100, 1, False), (255, 100, 1, True), (256, 100, 0, True), (256, 0, 0, False)],
+)
+def test_a_disk_is_full_without_a_mebibyte_or_a_file(free_blocks: int, files: int, free_files: int, full: bool) -> None:
+    found = os.statvfs_result((4096, 4096, 1000, 999, free_blocks, files, 50, free_files, 0, 255))
+    assert is_full(found) is full
 
 
 # --- a full disk ------------------------------------------------------------------------------------------------------
