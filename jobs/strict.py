@@ -104,13 +104,13 @@ class Fields:
         value: bool = self._take(name, bool, "true or false")
         return value
 
-    def count(self, name: str, *, minimum: int = 0) -> int:
-        """Take an integer that is not below a minimum, nor above `MOST_COUNT`."""
+    def count(self, name: str, *, minimum: int = 0, maximum: int = MOST_COUNT) -> int:
+        """Take an integer that is not below a minimum, nor above a maximum."""
         value: int = self._take(name, int, "an integer")
         if value < minimum:
             raise ValueError(f"{self._where}: {name} is {value}, below {minimum}")
-        if value > MOST_COUNT:
-            raise ValueError(f"{self._where}: {name} is above {MOST_COUNT}")
+        if value > maximum:
+            raise ValueError(f"{self._where}: {name} is above {maximum}")
         return value
 
     def number(self, name: str) -> float:
