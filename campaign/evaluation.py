@@ -344,16 +344,11 @@ def forget_verdict(evaluation: EvaluationPaths) -> None:
         StateError: Something of another kind has the name of what is derived.
         InfrastructureError: It cannot be removed.
     """
-    for path in (evaluation.root.parent, evaluation.root, evaluation.report):
-        files.require_folder_or_nothing(path)
     for path in (evaluation.verdict, evaluation.provenance, evaluation.page):
-        try:
-            path.unlink(missing_ok=True)
-        except (IsADirectoryError, PermissionError) as error:  # a folder gives either, by the file system
+        for folder in (evaluation.root.parent, path.parent):
+            files.require_folder_or_nothing(folder)
+        with files.writing(path):
             if path.is_dir():
-                raise StateError(
-                    "a folder is in the way", where=str(path), hint=f"move it aside: mv {path} {path}.aside"
-                ) from error
-            raise files.refusal(error, path, "cannot be removed") from error
-        except OSError as error:
-            raise files.refusal(error, path, "cannot be removed") from error
+                hint = f"move it aside: mv {path} {path}.aside"
+                raise StateError("a folder is in the way", where=str(path), hint=hint)
+            path.unlink(missing_ok=True)

@@ -437,6 +437,7 @@ def test_what_stands_in_the_place_of_something_derived_is_named(
     err = capsys.readouterr().err
     assert f"{home.paths.root / name}: {said}" in err
     assert "try: move it aside: mv " in err
+    assert not home.paths.evaluation(CANDIDATE).verdict.is_file()
 
 
 def test_a_rebuild_names_a_folder_in_the_place_of_the_cache(home: Home, capsys: pytest.CaptureFixture[str]) -> None:
