@@ -103,8 +103,8 @@ def _resolve(source: Path, home: Path) -> Path:
         raise ConfigError("the source is not a folder", where=str(source), hint=_NAME_IT)
     if root == Path(root.anchor) or _is_of_the_kernel(root):
         raise ConfigError(
-            f"{root} is not a source tree",
-            where=str(source),
+            "not a source tree",
+            where=str(root),
             why="it belongs to the operating system, and does not stand still",
             hint=_NAME_IT,
         )
