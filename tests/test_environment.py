@@ -29,7 +29,7 @@ def make_runnable(environment: dict[str, str] | None = None, pass_environment: t
     )
 
 
-FOLDERS = SideFolders(root=Path("/private"), bytecode=Path("/bytecode"))
+FOLDERS = SideFolders(root=Path("/private"))
 
 
 def test_campaign_toml_refuses_just_what_the_harness_decides() -> None:
