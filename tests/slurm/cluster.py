@@ -214,17 +214,17 @@ def _run(cluster: Cluster, *command: str, user: str = "", text: str | None = Non
 
 
 def _start(cluster: Cluster, name: str, *command: str, user: str = "") -> None:
+    """Start a daemon that stays in the foreground of a session of its own, as nobody's child."""
     prefix = ["runuser", "-u", user, "--"] if user else []
     with cluster.log(f"{name}.out").open("ab") as log:
-        process = subprocess.Popen(
-            [*prefix, *command],
+        subprocess.run(
+            ["setsid", "--fork", *prefix, *command],
             env=_environment(cluster),
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,
-            start_new_session=True,
+            check=True,
         )
-    cluster.pid_file(f"{name}.launcher").write_text(str(process.pid))
 
 
 def wait_until(what: str, ready: Callable[[], bool], log: Path, seconds: float = 60.0) -> None:
