@@ -18,7 +18,7 @@ def run_campaign(
 ) -> subprocess.CompletedProcess[str]:
     """Run ``campaign`` with arguments; the caller looks at exit code and output."""
     return subprocess.run(
-        [str(PROGRAM), *map(str, arguments)],
+        [sys.executable, str(PROGRAM), *map(str, arguments)],
         cwd=cwd,
         env={**os.environ, **(environment or {})},
         capture_output=True,
