@@ -85,7 +85,7 @@ def sync(self):
         for leaves in (True, False):
             reader, writer = os.pipe()
             if os.fork() == 0:
-                while time.process_time() < 0.4:
+                while time.process_time() < 1.0:
                     pass
                 os.write(writer, b"x")
                 time.sleep(0 if leaves else 300)
@@ -326,7 +326,8 @@ def test_a_pilot_whose_updates_take_no_time_ends(tmp_path: Path) -> None:
 def test_processor_time_is_that_of_all_processes_of_a_side(job: Bench) -> None:
     (many,) = job.receipt(attempt_of("processes")).sides
     (one,) = job.receipt(attempt_of("once_more")).sides
-    assert many.cpu_s > 0.8
+    # Two seconds were spent, one in each; a host that takes its processors back may count less of them.
+    assert many.cpu_s > 1.3
     assert one.cpu_s < many.cpu_s
 
 
