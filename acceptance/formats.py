@@ -82,6 +82,7 @@ class Ending(enum.StrEnum):
     DATA_CHANGED = "data_changed"
     ADAPTER_INCOMPLETE = "adapter_incomplete"
     INTERFERENCE = "interference"
+    STATE_MISMATCH = "state_mismatch"
     HARNESS_ERROR = "harness_error"
 
 
@@ -100,6 +101,13 @@ RESERVED_CATEGORIES = ("throughput", "numerical", "convergence", "device", "evid
 """Names that a category cannot have: the ids of its gates would be ambiguous."""
 
 SIDES = ("baseline", "baseline_again", "candidate")
+GLOBAL_QUANTITIES = ("gradients", "parameters", "updates", "exp_avg", "exp_avg_sq")
+"""What is compared tensor by tensor after every matched update."""
+ISOLATED_QUANTITIES = ("optimizer", "consensus")
+"""What is checked alone, element by element."""
+QUANTITIES = ("loss", *GLOBAL_QUANTITIES, *ISOLATED_QUANTITIES)
+MUTATIONS = ("no_update", "negated", "shuffled", "previous_batch")
+"""Faults of a candidate that are computed from the baseline alone, to see which gates would have noticed them."""
 COMPARISONS = ("candidate", "control")
 
 
@@ -115,8 +123,8 @@ def _count(name: str, meaning: str) -> Column:
     return Column(name=name, kind=Kind.COUNT, meaning=meaning)
 
 
-def _decimal(name: str, meaning: str) -> Column:
-    return Column(name=name, kind=Kind.DECIMAL, meaning=meaning)
+def _decimal(name: str, meaning: str, *, optional: bool = False) -> Column:
+    return Column(name=name, kind=Kind.DECIMAL, meaning=meaning, optional=optional)
 
 
 _MEASURED = (
@@ -206,7 +214,80 @@ BASELINE = Table(
     key=("workload", "repeat", "attempt"),
 )
 
-TABLES: dict[str, Table] = {table.file: table for table in (ATTEMPTS, PAIRS, WINDOWS, BASELINE)}
+NUMERICAL = Table(
+    file="numerical.csv",
+    meaning="One row per quantity, worker and matched update of a case.",
+    columns=(
+        _text("workload", "name of the workload"),
+        _text("comparison", "candidate against baseline, or the baseline's control", choices=COMPARISONS),
+        _counter("attempt", "attempt at the slot"),
+        _counter("update", "matched update; of an isolated check its step or round"),
+        _count("worker", "worker, from 0"),
+        _text("quantity", "what is compared", choices=QUANTITIES),
+        _decimal("reference", "loss: the baseline's; tensors: L2 norm of the baseline; else empty", optional=True),
+        _decimal(
+            "value",
+            "loss: the other side's; tensors: L2 norm of the difference; isolated: worst error / allowance",
+            optional=True,
+        ),
+        _decimal("rel_l2", "tensors: value / reference, 0 where both are 0; else empty", optional=True),
+        _text("worst_tensor", "tensor with the largest worst_rel_l2", optional=True),
+        _decimal("worst_rel_l2", "largest error_i / max(|ref_i|, kappa * |ref| * sqrt(n_i / N))", optional=True),
+        _count("nonfinite", "values that are not finite, on either side"),
+        _text("executor", "whether the sides had executors of their own", choices=("independent", "shared")),
+        Column(name="serialized", kind=Kind.FLAG, meaning="whether the sides took turns on the device"),
+    ),
+    key=("workload", "comparison", "attempt", "update", "worker", "quantity"),
+)
+
+VACUITY = Table(
+    file="vacuity.csv",
+    meaning="What the gates would have read for a faulty candidate, from the baseline alone; enters no gate.",
+    columns=(
+        _text("workload", "name of the workload"),
+        _counter("attempt", "attempt at the control's slot"),
+        _text("mutation", "the fault", choices=MUTATIONS),
+        _counter("update", "matched update"),
+        _count("worker", "worker, from 0"),
+        _text("quantity", "what is compared", choices=("loss", *GLOBAL_QUANTITIES)),
+        _decimal(
+            "rel_l2",
+            "what rel_l2 would have been; of a loss |c - b| / |b|; empty where it is not finite",
+            optional=True,
+        ),
+    ),
+    key=("workload", "attempt", "mutation", "update", "worker", "quantity"),
+)
+
+TENSORS = Table(
+    file="tensors.csv",
+    meaning="One row per tensor of every global quantity; kept with its attempt as tensors.csv.gz, not merged.",
+    columns=(
+        _text("workload", "name of the workload"),
+        _text("comparison", "candidate or control", choices=COMPARISONS),
+        _counter("update", "matched update"),
+        _count("worker", "worker, from 0"),
+        _text("quantity", "what is compared", choices=GLOBAL_QUANTITIES),
+        _text("tensor", "name of the tensor"),
+        _count("numel", "its number of elements"),
+        _decimal("reference", "L2 norm of the baseline's; empty if it is not finite", optional=True),
+        _decimal("value", "L2 norm of the difference; empty if it is not finite", optional=True),
+        _decimal(
+            "rel_l2", "value / max(|ref_i|, kappa * |ref| * sqrt(n_i / N)); empty if it is not finite", optional=True
+        ),
+        Column(name="floored", kind=Kind.FLAG, meaning="whether the floor was the larger denominator"),
+        _decimal("largest_error", "largest absolute difference; empty if it is not finite", optional=True),
+        Column(
+            name="sign_flips",
+            kind=Kind.COUNT,
+            meaning="updates: elements whose signs differ; else empty",
+            optional=True,
+        ),
+    ),
+    key=("workload", "comparison", "update", "worker", "quantity", "tensor"),
+)
+
+TABLES: dict[str, Table] = {table.file: table for table in (ATTEMPTS, PAIRS, WINDOWS, BASELINE, NUMERICAL, VACUITY)}
 """Every evidence table by file name."""
 
 

@@ -112,7 +112,7 @@ def parse(data: bytes) -> Protocol:
     """
     root = Node(file=FILE, path="", value=load(data, FILE))
     fields = root.fields((
-        "format", "campaign", "families", "baseline_first", "throughput", "limits", "retries", "execution",
+        "format", "campaign", "families", "baseline_first", "throughput", "numerical", "limits", "retries", "execution",
         "categories", "workloads", "slots", "headers",
     ))  # fmt: skip
     fields["format"].text(choices=("protocol/1",))

@@ -92,7 +92,7 @@ def _values(table: Table, row: Row) -> dict[str, Any]:
     values: dict[str, Any] = dict(row.values)
     for column, text in zip(table.columns, row.raw.split(","), strict=True):
         if column.kind is Kind.DECIMAL:
-            values[column.name] = Decimal(text)
+            values[column.name] = Decimal(text) if text else None
     return values
 
 

@@ -122,6 +122,49 @@ class ThroughputRules(Document):
     clock_absolute_s: str = "0.05"
 
 
+Quantity: TypeAlias = Literal["gradients", "parameters", "updates", "exp_avg", "exp_avg_sq"]
+"""What is compared tensor by tensor."""
+
+
+class NumericalRules(Document):
+    """Rules of the numerical family. Decimal strings decide; see docs/protocol.md."""
+
+    updates: Positive = 5
+    """Matched local updates of a case."""
+    moments: Literal["fresh", "warm"] = "fresh"
+    """Whether Adam's moments start at zero, or as the baseline's warm-up left them."""
+    loss_atol: str = "0.002"
+    loss_rtol: str = "0.002"
+    gradients_threshold: str = "0.05"
+    parameters_threshold: str = "0.02"
+    updates_threshold: str = "0.10"
+    tensor_floor: str = "0.1"
+    """kappa of the floor below a single tensor's reference."""
+    tensor_gradients: str = "0.10"
+    tensor_parameters: str = "0.04"
+    tensor_updates: str = "0.20"
+    tensor_exp_avg: str = "0.10"
+    tensor_exp_avg_sq: str = "0.20"
+    """tau of each quantity: a tensor above it is flagged."""
+    gated_tensors: tuple[Quantity, ...] = ()
+    """Quantities whose per-tensor rule gates."""
+    control_factor: str = "3"
+    """A candidate above so many times its control's worst is flagged."""
+    isolated_steps: Positive = 5
+    isolated_sd: str = "0.02"
+    isolated_rtol: str = "1e-6"
+    isolated_atol: str = "1e-8"
+    isolated_scalars: Literal["fp64", "fp32"] = "fp64"
+    """Precision in which both sides' optimizers form their scalars (1 - beta, bias corrections)."""
+    controls: bool = True
+    required: tuple[Literal["optimizer_check", "mix"], ...] = ()
+    """Optional methods of an adapter that the protocol asks for."""
+    serialized: tuple[str, ...] = ()
+    """Workloads whose sides take turns on the device."""
+    shared_executor: tuple[str, ...] = ()
+    """Workloads whose control runs both trajectories in one process."""
+
+
 class Limits(Document):
     """How long a side may take for one answer, and how much it may print."""
 
@@ -191,6 +234,8 @@ class Protocol(Document):
     families: tuple[Literal["throughput", "numerical", "convergence", "device"], ...]
     baseline_first: bool
     throughput: ThroughputRules
+    numerical: NumericalRules | None = None
+    """None where the family is not declared."""
     limits: Limits
     retries: Retries
     execution: Execution
@@ -312,6 +357,8 @@ class PlannedAttempt(Document):
     pair: int
     order: tuple[SideName, ...]
     updates: Natural
+    inputs_sha256: str = ""
+    """Digest of the canonical inputs (inputs/<digest>.json) of a case; empty for everything else."""
 
 
 class AllocationPlan(Document):
@@ -454,6 +501,30 @@ class Calibration(Document):
     updates: int
 
 
+class CaseReceipt(Document):
+    """How a case was run, beside its tables."""
+
+    inputs_sha256: str
+    """Of the canonical inputs."""
+    executor: Literal["independent", "shared"]
+    serialized: bool
+    transport: Literal["shared_memory", "device_memory"]
+    transport_reason: str
+    """Why it is not device memory where the sides are on a device; empty otherwise."""
+    num_workers: int
+    num_tensors: int
+    """Tensors of one quantity of one worker, tied ones counted once."""
+    tied: tuple[str, ...]
+    """Names that share another one's storage, as ``alias = name``."""
+    load_s: float
+    train_s: float
+    """In update_on of both sides."""
+    compare_s: float
+    """From the first tensor offered to the last sum, all quantities and updates."""
+    compared_bytes: int
+    """Of both sides together."""
+
+
 class SealedFile(Document):
     """One file sealed by a receipt."""
 
@@ -478,6 +549,7 @@ class Receipt(Document):
     at: float
     sides: tuple[SideReceipt, ...]
     calibration: Calibration | None
+    case: CaseReceipt | None = None
     files: tuple[SealedFile, ...]
 
 

@@ -28,6 +28,7 @@ class Ending(enum.StrEnum):
     DATA_CHANGED = "data_changed"
     ADAPTER_INCOMPLETE = "adapter_incomplete"
     INTERFERENCE = "interference"
+    STATE_MISMATCH = "state_mismatch"
     HARNESS_ERROR = "harness_error"
 
 

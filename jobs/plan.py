@@ -195,7 +195,7 @@ def parse_protocol(data: bytes) -> Protocol:
         headers={file: _header(value) for file, value in fields.table("headers").items()},
     )
     execution.done()
-    fields.skip(("campaign", "families", "baseline_first", "retries", "categories", "slots"))
+    fields.skip(("campaign", "families", "baseline_first", "retries", "categories", "slots", "numerical"))
     fields.done()
     return protocol
 
@@ -276,6 +276,7 @@ def _attempt(value: Any) -> PlannedAttempt:
         order=fields.texts("order"),
         updates=fields.count("updates"),
     )
+    fields.skip(("inputs_sha256",))
     fields.done()
     if attempt.kind not in KINDS:
         raise ValueError(f"{attempt.slot}: this release runs no attempt of kind {attempt.kind!r}")

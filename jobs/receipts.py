@@ -115,6 +115,7 @@ def receipt_bytes(
             "at": at,
             "sides": [record.as_json() for record in records],
             "calibration": asdict(calibrations[0]) if calibrated else None,
+            "case": None,
             "files": _sealed_files(folder),
         }
     )
