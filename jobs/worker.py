@@ -9,16 +9,15 @@ from __future__ import annotations
 import importlib
 import os
 import platform
-import signal
 import sys
 import time
-import traceback
 from collections.abc import Callable
-from typing import Any, BinaryIO, NoReturn
+from typing import Any
 
 from . import bytecode, devices, origins
-from .endings import is_no_space
-from .strict import MOST_COUNT, compact_json, parse_json, plain_unicode
+from .matched import Matched
+from .serving import SideError, leave_signals_to_parent, serve
+from .strict import MOST_COUNT, plain_unicode
 
 REQUIRED = ("updates", "sync")
 OPTIONAL = (
@@ -43,22 +42,7 @@ OPTIONAL = (
     "close",
 )
 """What an adapter's object may offer beside; docs/adapter.md says what of it this release uses."""
-_TRACE_CHARACTERS = 4000
 _clock = time.perf_counter
-
-
-class SideError(Exception):
-    """The side did something that ends the attempt.
-
-    Args:
-        kind: One of the kinds that the parent knows.
-        text: What it did.
-    """
-
-    def __init__(self, kind: str, text: str) -> None:
-        super().__init__(text)
-        self.kind = kind
-        self.text = text
 
 
 # --- checking what the adapter returns --------------------------------------------------------------------------------
@@ -141,6 +125,7 @@ class Worker:
         self._function: Callable[..., Any] = _not_imported
         self._adapter: Any = None
         self._device = ""
+        self._prepared: Matched | None = None
         self.is_closed = False
 
     def ready(self) -> dict[str, Any]:
@@ -187,6 +172,49 @@ class Worker:
             raise SideError("adapter_incomplete", "the peak memory of the device is known for PyTorch alone")
         return {"loss": loss, "engaged": engaged, "peaks": peaks}
 
+    # --- matched updates ----------------------------------------------------------------------------------------------
+
+    def do_stage(self, command: dict[str, Any]) -> dict[str, Any]:
+        """Take the memory through which tensors are offered."""
+        is_device = command["transport"] == "device"
+        return {"handle": self._matched.stage(command["path"], command["half_bytes"], is_device=is_device)}
+
+    def do_open(self, command: dict[str, Any]) -> dict[str, Any]:
+        """Begin to offer one quantity."""
+        entries, tied = self._matched.open(command["what"])
+        return {"tensors": [entry.as_json() for entry in entries], "tied": tied}
+
+    def do_fill(self, command: dict[str, Any]) -> dict[str, Any]:
+        """Copy the next elements into a half of the memory."""
+        self._matched.fill(command["half"], command["pieces"])
+        return {}
+
+    def do_load(self, command: dict[str, Any]) -> dict[str, Any]:
+        """Load a canonical state in place and look whether it is there."""
+        self._matched.load(command["files"], command["step"])
+        return {}
+
+    def do_update(self, command: dict[str, Any]) -> dict[str, Any]:
+        """Make one local update on given inputs."""
+        losses, seconds = self._matched.update(command["path"])
+        return {"losses": losses, "seconds": seconds}
+
+    def do_isolate(self, command: dict[str, Any]) -> dict[str, Any]:
+        """Prepare one of the isolated checks."""
+        sd, seed = float(command["sd"]), command["seed"]
+        if command["check"] == "optimizer":
+            self._matched.isolate_optimizer(command["steps"], sd, seed)
+        else:
+            self._matched.isolate_consensus(command["round"], sd, seed)
+        return {}
+
+    def do_forget(self, _command: dict[str, Any]) -> dict[str, Any]:
+        """Drop what is kept for matched updates."""
+        self._matched.forget()
+        return {}
+
+    # --- the end ------------------------------------------------------------------------------------------------------
+
     def do_inspect(self, _command: dict[str, Any]) -> dict[str, Any]:
         """Say what is loaded and where it came from."""
         return {"foreign": self._foreign(), "versions": _versions()}
@@ -197,6 +225,12 @@ class Worker:
             self._adapter.close()
         self.is_closed = True
         return {}
+
+    @property
+    def _matched(self) -> Matched:
+        if self._prepared is None:
+            self._prepared = Matched(self._adapter, self._device)
+        return self._prepared
 
     def _offers(self, name: str) -> bool:
         return callable(getattr(self._adapter, name, None))
@@ -211,46 +245,6 @@ class Worker:
         return [plain_unicode(origin) for origin in origins.find_foreign(sys.modules, self._roots, self._private)]
 
 
-def _as_error(error: Exception) -> dict[str, str]:
-    if isinstance(error, SideError):
-        return {"kind": error.kind, "text": plain_unicode(error.text)}
-    text = plain_unicode("".join(traceback.format_exception(error))[-_TRACE_CHARACTERS:])
-    return {"kind": "no_space" if is_no_space(error) else "crash", "text": text}
-
-
-def _answer(worker: Worker, command: dict[str, Any]) -> dict[str, Any]:
-    try:
-        return {"id": command["id"], "ok": getattr(worker, f"do_{command['do']}")(command)}
-    except Exception as error:  # noqa: BLE001 - whatever a side raises is an ending of the attempt
-        traceback.print_exc()
-        return {"id": command["id"], "error": _as_error(error)}
-
-
-def _send(stream: BinaryIO, value: dict[str, Any]) -> None:
-    stream.write(compact_json(value) + b"\n")
-    stream.flush()
-
-
-def _leave_signals_to_parent() -> None:
-    """Let the scheduler's signals pass here, and act as usual in processes that the side starts itself."""
-    numbers = (signal.SIGTERM, signal.SIGUSR2)
-    for number in numbers:
-        signal.signal(number, lambda *_: None)
-        signal.siginterrupt(number, False)  # noqa: FBT003 - the call has no names
-    os.register_at_fork(after_in_child=lambda: [signal.signal(number, signal.SIG_DFL) for number in numbers])
-
-
-def _leave() -> NoReturn:
-    """End the process without taking the interpreter down piece by piece.
-
-    With a large framework loaded that takes most of a second, and what a side wants done at its end it does in
-    ``close``.
-    """
-    sys.stdout.flush()
-    sys.stderr.flush()
-    os._exit(0)
-
-
 def main(command_fd: int, answer_fd: int) -> int:
     """Serve the parent until it has closed this side, which ends the process, or is gone.
 
@@ -259,17 +253,10 @@ def main(command_fd: int, answer_fd: int) -> int:
         answer_fd: Where answers go.
     """
     for fd in (command_fd, answer_fd):
-        os.set_inheritable(fd, False)  # noqa: FBT003 - as above
-    _leave_signals_to_parent()
+        os.set_inheritable(fd, False)  # noqa: FBT003 - the call has no names
+    leave_signals_to_parent()
     # The side shall see neither the harness's arguments nor the descriptors in them.
     sys.argv[1:] = []
     # This process alone fills the private folder of bytecode; what it starts reads it.
     os.environ["PYTHONDONTWRITEBYTECODE"] = "1"
-    worker = Worker()
-    with os.fdopen(command_fd, "rb") as commands, os.fdopen(answer_fd, "wb") as answers:
-        _send(answers, {"id": 0, "ok": worker.ready()})
-        for line in commands:
-            _send(answers, _answer(worker, parse_json(line)))
-            if worker.is_closed:
-                _leave()
-    return 1
+    return serve(Worker(), command_fd, answer_fd)
