@@ -62,10 +62,24 @@ def divide(numerator: Decimal, denominator: Decimal) -> Decimal:
     return _CONTEXT.divide(numerator, denominator)
 
 
+def multiply(value: Decimal, factor: Decimal) -> Decimal:
+    """Return value * factor."""
+    return _CONTEXT.multiply(value, factor)
+
+
+def distance(value: Decimal, reference: Decimal) -> Decimal:
+    """Return |value - reference|."""
+    return _CONTEXT.subtract(value, reference).copy_abs()
+
+
+def hypotenuse(one: Decimal, other: Decimal) -> Decimal:
+    """Return sqrt(one^2 + other^2)."""
+    return _CONTEXT.sqrt(_CONTEXT.add(_CONTEXT.multiply(one, one), _CONTEXT.multiply(other, other)))
+
+
 def differs(value: Decimal, reference: Decimal, relative: Decimal) -> bool:
     """Return whether |value - reference| is more than `relative` times |reference|."""
-    error = _CONTEXT.subtract(value, reference).copy_abs()
-    return not (error <= _CONTEXT.multiply(relative, reference.copy_abs()))
+    return not (distance(value, reference) <= _CONTEXT.multiply(relative, reference.copy_abs()))
 
 
 def median(values: Sequence[Decimal]) -> Decimal:

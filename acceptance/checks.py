@@ -12,18 +12,16 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TypeVar
 
-from acceptance import check_rows, check_windows
-from acceptance.formats import ATTEMPTS, BASELINE, PAIRS, TABLES, WINDOWS
-from acceptance.gates import Finding, Gate, Problem, join_reasons, worst
+from acceptance import check_numerical, check_paths, check_rows, check_windows, vacuity
+from acceptance.check_numerical import Cases
+from acceptance.formats import ATTEMPTS, BASELINE, NUMERICAL, PAIRS, TABLES, VACUITY, WINDOWS
+from acceptance.gates import Finding, Gate, Problem, evidence_gate, join_reasons, worst
 from acceptance.identity import FILE as IDENTITY
 from acceptance.identity import Identity
 from acceptance.plan import Plan
 from acceptance.rows import AttemptRow, Evidence, Measurement
 from acceptance.selection import NOTHING, Selection, select
-
-FAMILY = "evidence"
-_PATH_DIGITS = frozenset("0123456789abcdef")
-
+from acceptance.vacuity import Vacuities
 
 Counted = dict[str, tuple[Measurement, ...]]
 _T = TypeVar("_T")
@@ -38,6 +36,10 @@ class Checked:
     """The problems that make a slot unusable, by slot."""
     counted: Counted
     """The measurements of each slot's counted attempt, in the order of their positions."""
+    cases: Cases
+    """The numerical cases whose rows are complete, by slot."""
+    vacuities: Vacuities
+    """The complete readings for faulty candidates, by the control's slot."""
 
     def blocking(self, slots: Iterable[str]) -> list[Problem]:
         """Return the problems that make any of these slots unusable."""
@@ -52,14 +54,15 @@ def check(plan: Plan, identity: Identity, evidence: Evidence) -> Checked:
         identity: The parsed identity.json.
         evidence: The parsed rows.
     """
-    guard = _Guard(slots=tuple(sorted(slot.slot for slot in plan.measured.values())))
+    guard = _Guard(slots=tuple(slot.slot for slot in plan.evidenced))
     guard.problems.extend([*_check_identity(identity), *_check_absent(plan, evidence)])
     selections = guard.run(
         ATTEMPTS.file, lambda: check_attempts(plan, evidence.attempts), dict.fromkeys(guard.slots, NOTHING)
     )
     counted = _check_measurements(plan, evidence, selections, guard)
+    cases, vacuities = _check_cases(plan, evidence, selections, guard)
     no_gates: list[Gate] = []
-    gates = guard.run(ATTEMPTS.file, lambda: _check_paths(plan, selections), no_gates)
+    gates = guard.run(ATTEMPTS.file, lambda: check_paths.check(plan, selections), no_gates)
     ordered = sorted(guard.problems, key=lambda item: (item.file, item.finding, item.reason))
     by_slot: dict[str, list[Problem]] = defaultdict(list)
     for problem in ordered:
@@ -69,12 +72,14 @@ def check(plan: Plan, identity: Identity, evidence: Evidence) -> Checked:
         gates=(*_file_gates(plan, evidence, ordered), *gates),
         problems={slot: tuple(found) for slot, found in by_slot.items()},
         counted=counted,
+        cases=cases,
+        vacuities=vacuities,
     )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Guard:
-    """Collects problems. Whatever goes wrong inside a check becomes one that makes every measured slot unusable."""
+    """Collects problems. Whatever goes wrong inside a check becomes one that makes every slot unusable."""
 
     slots: tuple[str, ...]
     problems: list[Problem] = field(default_factory=list)
@@ -107,8 +112,23 @@ def _check_measurements(plan: Plan, evidence: Evidence, selections: dict[str, Se
     return counted
 
 
+def _check_cases(
+    plan: Plan, evidence: Evidence, selections: dict[str, Selection], guard: _Guard
+) -> tuple[Cases, Vacuities]:
+    attempts, rows, readings = evidence.attempts or (), evidence.numerical, evidence.vacuity
+    cases: Cases = {}
+    vacuities: Vacuities = {}
+    if rows is not None:
+        compute = partial(check_numerical.check, plan, selections=selections, attempts=attempts, rows=rows)
+        cases = guard.run(NUMERICAL.file, compute, cases)
+    if readings is not None:
+        look = partial(vacuity.check, plan, attempts=attempts, cases=cases, rows=readings)
+        vacuities = guard.run(VACUITY.file, look, vacuities)
+    return cases, vacuities
+
+
 def check_attempts(plan: Plan, rows: Sequence[AttemptRow] | None) -> tuple[dict[str, Selection], list[Problem]]:
-    """Check attempts.csv and choose the attempt that counts for every measured slot.
+    """Check attempts.csv and choose the attempt that counts for every slot with evidence.
 
     Args:
         plan: What is expected.
@@ -121,7 +141,7 @@ def check_attempts(plan: Plan, rows: Sequence[AttemptRow] | None) -> tuple[dict[
     by_slot: dict[str, list[AttemptRow]] = defaultdict(list)
     for row in rows or ():
         by_slot[row.slot].append(row)
-    selections = {slot.slot: select(by_slot[slot.slot], plan.protocol.retries) for slot in plan.measured.values()}
+    selections = {slot.slot: select(by_slot[slot.slot], plan.protocol.retries) for slot in plan.evidenced}
     if rows is None:
         return selections, problems
     for (slot, attempt), count in Counter((row.slot, row.attempt) for row in rows).items():
@@ -149,12 +169,26 @@ def _expected_files(plan: Plan) -> dict[str, tuple[str, ...]]:
     """Return the slots that each file must have evidence of."""
     pairs = tuple(slot.slot for name in ("candidate", "control") for slot in plan.of_comparison(name))
     solos = tuple(slot.slot for slot in plan.of_comparison("solo"))
-    return {ATTEMPTS.file: pairs + solos, PAIRS.file: pairs, WINDOWS.file: pairs, BASELINE.file: solos}
+    controls = tuple(slot.slot for slot in plan.cases_of("control"))
+    cases = tuple(slot.slot for slot in plan.cases_of("candidate")) + controls
+    return {
+        ATTEMPTS.file: pairs + solos + cases,
+        PAIRS.file: pairs,
+        WINDOWS.file: pairs,
+        BASELINE.file: solos,
+        NUMERICAL.file: cases,
+        VACUITY.file: controls,
+    }
 
 
 def _check_absent(plan: Plan, evidence: Evidence) -> list[Problem]:
     problems = [
-        Problem(file=file, finding=Finding.MISSING, reason="the file is absent", slots=slots)
+        Problem(
+            file=file,
+            finding=Finding.MISSING,
+            reason="the file is absent",
+            slots=() if file == VACUITY.file else slots,  # no gate reads it
+        )
         for file, slots in _expected_files(plan).items()
         if slots and file not in evidence.raw
     ]
@@ -162,69 +196,6 @@ def _check_absent(plan: Plan, evidence: Evidence) -> list[Problem]:
         Problem(file="folder", finding=Finding.INVALID, reason=f"{name!a} is no evidence of this protocol")
         for name in evidence.foreign
     ]
-
-
-def _check_paths(plan: Plan, selections: dict[str, Selection]) -> tuple[list[Gate], list[Problem]]:
-    """Each side must have engaged one path per workload: in every pair, control and solo measurement."""
-    problems: list[Problem] = []
-    gates: list[Gate] = []
-    for side in ("baseline", "candidate"):
-        if not any(side in slot.order for slot in plan.measured.values()):
-            continue
-        paths = _paths_by_workload(plan, selections, side)
-        found = _path_problems(side, paths)
-        problems += found
-        gates.append(_path_gate(side, paths, found))
-    return gates, problems
-
-
-_Paths = dict[str, list[tuple[str, str]]]
-
-
-def _paths_by_workload(plan: Plan, selections: dict[str, Selection], side: str) -> _Paths:
-    """Return (slot, path) of one side by workload; baseline_again is the baseline."""
-    paths: _Paths = {workload: [] for workload in plan.workloads}
-    for (comparison, workload, _repeat, _pair), slot in sorted(plan.measured.items()):
-        row = selections[slot.slot].attempt
-        if row is None:
-            continue
-        if side == "baseline":
-            paths[workload].append((slot.slot, row.baseline_path))
-        if side == "candidate" and comparison == "candidate":
-            paths[workload].append((slot.slot, row.candidate_path))
-        if side == "baseline" and comparison == "control":
-            paths[workload].append((slot.slot, row.candidate_path))
-    return paths
-
-
-def _path_problems(side: str, paths: _Paths) -> list[Problem]:
-    problems: list[Problem] = []
-    offered = any(path for seen in paths.values() for _, path in seen)
-    for workload, seen in paths.items():
-        slots = tuple(slot for slot, _ in seen)
-        distinct = {path for _, path in seen}
-        if len(distinct) > 1:
-            reason = f"{workload}: the {side} engaged different paths: {', '.join(sorted(map(repr, distinct)))}"
-            problems.append(Problem(file=ATTEMPTS.file, finding=Finding.INVALID, reason=reason, slots=slots))
-        elif offered and distinct == {""}:
-            reason = f"{workload}: the {side} names no engaged path, but does so for other workloads"
-            problems.append(Problem(file=ATTEMPTS.file, finding=Finding.INVALID, reason=reason, slots=slots))
-        if any(path and (len(path) != 12 or not _PATH_DIGITS.issuperset(path)) for path in distinct):
-            reason = f"{workload}: the {side}'s engaged path is not 12 lower-case hex digits"
-            problems.append(Problem(file=ATTEMPTS.file, finding=Finding.INVALID, reason=reason, slots=slots))
-    return problems
-
-
-def _path_gate(side: str, paths: _Paths, problems: Sequence[Problem]) -> Gate:
-    seen = [path for entries in paths.values() for _, path in entries]
-    finding, reason = Finding.MET, ""
-    if problems:
-        finding, reason = worst(problems), join_reasons(problem.reason for problem in problems)
-    elif not seen:
-        finding, reason = Finding.MISSING, "no attempt counts"
-    elif not any(seen):
-        finding, reason = Finding.NOT_EVALUATED, f"the {side}'s adapter does not offer engaged()"
-    return _gate(f"engaged/{side}", len(problems), len(seen), finding, reason)
 
 
 def _file_gates(plan: Plan, evidence: Evidence, problems: Sequence[Problem]) -> list[Gate]:
@@ -237,22 +208,5 @@ def _file_gates(plan: Plan, evidence: Evidence, problems: Sequence[Problem]) -> 
             finding = worst(found) if found else Finding.MET
             reason = join_reasons(problem.reason for problem in found)
             n = {IDENTITY: 1, "folder": 1 + len(evidence.raw)}.get(file, len(evidence.raw.get(file, ())))
-            gates.append(_gate(file, len(found), n, finding, reason))
+            gates.append(evidence_gate(file, len(found), n, finding, reason))
     return gates
-
-
-def _gate(name: str, count: int, n: int, finding: Finding, reason: str) -> Gate:
-    evaluated = finding is not Finding.NOT_EVALUATED
-    return Gate(
-        id=f"{FAMILY}/{name}",
-        family=FAMILY,
-        subject=name,
-        statistic="disagreements",
-        value=count if evaluated else None,
-        threshold=0,
-        comparison="<=",
-        margin=-count if evaluated else None,
-        n=n,
-        finding=finding,
-        reason=reason,
-    )

@@ -9,6 +9,9 @@ from decimal import Decimal
 
 from acceptance.arithmetic import difference, to_double
 
+EVIDENCE = "evidence"
+"""The family of the gates on the evidence itself."""
+
 _SHOWN = 8
 """How many reasons are written out; the rest is counted."""
 
@@ -80,55 +83,80 @@ class Gate:
         }
 
 
+class Comparison(enum.StrEnum):
+    """How a statistic must stand to its threshold."""
+
+    AT_LEAST = ">="
+    AT_MOST = "<="
+    BELOW = "<"
+
+
+_SHORTFALL = {
+    Comparison.AT_LEAST: "is below the threshold",
+    Comparison.AT_MOST: "is above the threshold",
+    Comparison.BELOW: "is not below the threshold",
+}
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
-class FloorRule:
-    """A point rule: the statistic must be at least the threshold."""
+class PointRule:
+    """A rule on a single number, without an interval."""
 
     id: str
     family: str
     subject: str
     statistic: str
+    comparison: Comparison
     threshold: Decimal
+
+    def holds(self, value: Decimal) -> bool:
+        """Return whether a value is on the passing side.
+
+        Both sides are compared as the doubles that the verdict shows, so that a reader can repeat the comparison.
+        """
+        shown, threshold = to_double(value), to_double(self.threshold)
+        if self.comparison is Comparison.AT_LEAST:
+            return shown >= threshold
+        return shown < threshold if self.comparison is Comparison.BELOW else shown <= threshold
 
     def unevaluated(self, finding: Finding, reason: str, n: int = 0) -> Gate:
         """Return the gate without a value."""
+        return self._gate(finding, reason, value=None, margin=None, n=n)
+
+    def evaluated(self, value: Decimal, n: int, place: str = "") -> Gate:
+        """Return the gate for a value.
+
+        Args:
+            value: The statistic.
+            n: How many values entered it.
+            place: Where it was reached, if that is not the whole.
+        """
+        shown, threshold = to_double(value), to_double(self.threshold)
+        above = difference(shown, threshold)
+        margin = above if self.comparison is Comparison.AT_LEAST else 0.0 - above
+        if self.holds(value):
+            return self._gate(Finding.MET, place, value=shown, margin=margin, n=n)
+        reason = f"the {self.statistic.replace('_', ' ')} {_SHORTFALL[self.comparison]}"
+        reason += f": {place}" if place else ""
+        return self._gate(Finding.MISSED, reason, value=shown, margin=margin, n=n)
+
+    def _gate(self, finding: Finding, reason: str, *, value: float | None, margin: float | None, n: int) -> Gate:
         return Gate(
             id=self.id,
             family=self.family,
             subject=self.subject,
             statistic=self.statistic,
-            value=None,
+            value=value,
             threshold=to_double(self.threshold),
-            comparison=">=",
-            margin=None,
+            comparison=self.comparison.value,
+            margin=margin,
             n=n,
             finding=finding,
             reason=reason,
         )
 
-    def evaluated(self, value: Decimal, n: int) -> Gate:
-        """Return the gate for a value.
 
-        Both sides are compared as the doubles that the verdict shows, so that a reader can repeat the comparison.
-        """
-        shown, threshold = to_double(value), to_double(self.threshold)
-        met = shown >= threshold
-        return Gate(
-            id=self.id,
-            family=self.family,
-            subject=self.subject,
-            statistic=self.statistic,
-            value=shown,
-            threshold=threshold,
-            comparison=">=",
-            margin=difference(shown, threshold),
-            n=n,
-            finding=Finding.MET if met else Finding.MISSED,
-            reason="" if met else f"the {self.statistic.replace('_', ' ')} is below the threshold",
-        )
-
-
-def guarded(rule: FloorRule, compute: Callable[[], Gate]) -> Gate:
+def guarded(rule: PointRule, compute: Callable[[], Gate]) -> Gate:
     """Return the computed gate; whatever goes wrong inside becomes an invalid gate, never a pass."""
     try:
         return compute()
@@ -160,6 +188,24 @@ def blocked_gate(*, id: str, family: str, subject: str, statistic: str, finding:
         comparison=">=",
         margin=None,
         n=0,
+        finding=finding,
+        reason=reason,
+    )
+
+
+def evidence_gate(name: str, count: int, n: int, finding: Finding, reason: str) -> Gate:
+    """Return a gate of the family ``evidence``: the number of disagreements, of which none is allowed."""
+    evaluated = finding is not Finding.NOT_EVALUATED
+    return Gate(
+        id=f"{EVIDENCE}/{name}",
+        family=EVIDENCE,
+        subject=name,
+        statistic="disagreements",
+        value=count if evaluated else None,
+        threshold=0,
+        comparison="<=",
+        margin=-count if evaluated else None,
+        n=n,
         finding=finding,
         reason=reason,
     )

@@ -7,11 +7,12 @@ not what is unusual. How a protocol departs from the default one is said in the 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
 from dataclasses import dataclass
 from decimal import Decimal
 
+from acceptance import numerical_rules
 from acceptance.formats import RESERVED_CATEGORIES, RETRIABLE, TABLES
+from acceptance.numerical_rules import NumericalRules
 from acceptance.strictjson import Node, load
 
 FILE = "protocol.json"
@@ -19,20 +20,31 @@ FAMILIES = ("throughput", "numerical", "convergence", "device")
 PHASES = ("pilot", "baseline", "throughput", "numerical", "convergence", "device")
 
 MEASURED_KINDS = ("pair", "control_pair", "solo")
-"""Kinds of slots whose evidence this program checks."""
+"""Kinds of slots whose evidence is a measurement of throughput."""
+
+CASE_KINDS = ("control_case", "case")
+"""Kinds of slots whose evidence is a numerical comparison."""
 
 ORDERS: dict[str, tuple[tuple[str, ...], ...]] = {
     "pilot": (("baseline",), ("candidate",)),
     "solo": (("baseline",),),
     "pair": (("baseline", "candidate"), ("candidate", "baseline")),
     "control_pair": (("baseline", "baseline_again"), ("baseline_again", "baseline")),
+    "control_case": (("baseline", "baseline_again"),),
+    "case": (("baseline", "candidate"),),
 }
-"""The orders of sides that a slot of each measured kind may have."""
+"""The orders of sides that a slot of each checked kind may have."""
 
-SIDE_OF = {"solo": "baseline", "control_pair": "baseline", "pair": "candidate"}
-"""Whose slot a measured kind is: the one whose snapshot makes the evidence necessary."""
+SIDE_OF = {
+    "solo": "baseline",
+    "control_pair": "baseline",
+    "pair": "candidate",
+    "control_case": "baseline",
+    "case": "candidate",
+}
+"""Whose slot a checked kind is: the one whose snapshot makes the evidence necessary."""
 
-KINDS = (*ORDERS, "control_case", "case", "run", "trial")
+KINDS = (*ORDERS, "run", "trial")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,6 +110,8 @@ class Protocol:
     families: tuple[str, ...]
     baseline_first: bool
     throughput: ThroughputRules
+    numerical: NumericalRules | None
+    """None if and only if the family is not declared."""
     retries: Retries
     categories: tuple[Category, ...]
     workloads: tuple[Workload, ...]
@@ -124,13 +138,15 @@ def parse(data: bytes) -> Protocol:
         families=fields["families"].items(lambda node: node.text(choices=FAMILIES)),
         baseline_first=fields["baseline_first"].flag(),
         throughput=_throughput(fields["throughput"]),
+        numerical=None if fields["numerical"].value is None else numerical_rules.parse(fields["numerical"]),
         retries=_retries(fields["retries"]),
         categories=fields["categories"].items(_category),
         workloads=fields["workloads"].items(_workload),
         slots=fields["slots"].items(_slot),
     )
-    _refuse_duplicates(fields["families"], protocol.families)
+    fields["families"].refuse_duplicates(protocol.families)
     _check_matrix(fields["workloads"], fields["categories"], protocol)
+    _check_numerical(fields["numerical"], protocol)
     _check_slots(fields["slots"], protocol)
     return protocol
 
@@ -165,7 +181,7 @@ def _retries(node: Node) -> Retries:
     fields = node.fields(("max_attempts", "again", "again_once"))
     again = fields["again"].items(lambda item: item.text(choices=RETRIABLE))
     again_once = fields["again_once"].items(lambda item: item.text(choices=RETRIABLE))
-    _refuse_duplicates(fields["again_once"], (*again, *again_once))
+    fields["again_once"].refuse_duplicates((*again, *again_once))
     return Retries(
         max_attempts=fields["max_attempts"].integer(1, 1000), again=frozenset(again), again_once=frozenset(again_once)
     )
@@ -196,7 +212,7 @@ def _category(node: Node) -> Category:
     workloads = fields["workloads"].items(lambda item: item.name())
     if not workloads:
         raise fields["workloads"].fail("a category without workloads")
-    _refuse_duplicates(fields["workloads"], workloads)
+    fields["workloads"].refuse_duplicates(workloads)
     return Category(name=name, workloads=workloads)
 
 
@@ -232,15 +248,9 @@ def _slot(node: Node) -> Slot:
     return slot
 
 
-def _refuse_duplicates(node: Node, names: Iterable[str]) -> None:
-    for name, count in sorted(Counter(names).items()):
-        if count > 1:
-            raise node.fail(f"{name!a} is listed {count} times")
-
-
 def _check_matrix(workloads: Node, categories: Node, protocol: Protocol) -> None:
-    _refuse_duplicates(workloads, (workload.name for workload in protocol.workloads))
-    _refuse_duplicates(categories, (category.name for category in protocol.categories))
+    workloads.refuse_duplicates(workload.name for workload in protocol.workloads)
+    categories.refuse_duplicates(category.name for category in protocol.categories)
     said_by_workload = {(item.category, item.name) for item in protocol.workloads if item.category}
     said_by_category = {(item.name, workload) for item in protocol.categories for workload in item.workloads}
     for category, workload in sorted(said_by_workload ^ said_by_category):
@@ -249,17 +259,28 @@ def _check_matrix(workloads: Node, categories: Node, protocol: Protocol) -> None
         )
 
 
+def _check_numerical(node: Node, protocol: Protocol) -> None:
+    declared = "numerical" in protocol.families
+    if declared != (protocol.numerical is not None):
+        raise node.fail("rules of a family that is not declared" if not declared else "a declared family without rules")
+    if protocol.numerical is not None:
+        workloads = frozenset(workload.name for workload in protocol.workloads)
+        numerical_rules.check_names(node, protocol.numerical, workloads)
+
+
 def _check_slots(node: Node, protocol: Protocol) -> None:
-    _refuse_duplicates(node, (slot.slot for slot in protocol.slots))
+    node.refuse_duplicates(slot.slot for slot in protocol.slots)
     known = {workload.name for workload in protocol.workloads}
     places: Counter[tuple[str, str, int, int]] = Counter()
     for slot in protocol.slots:
-        if slot.kind in MEASURED_KINDS:
+        if slot.kind in MEASURED_KINDS or slot.kind in CASE_KINDS:
             places[slot.kind, slot.workload, slot.repeat, slot.pair] += 1
             if slot.workload not in known:
                 raise node.fail(f"{slot.slot}: the workload {slot.workload!r} is not in the matrix")
             if slot.kind == "pair" and "throughput" not in protocol.families:
                 raise node.fail(f"{slot.slot}: the throughput family is not declared")
+            if slot.kind in CASE_KINDS and protocol.numerical is None:
+                raise node.fail(f"{slot.slot}: the numerical family is not declared")
     for place, count in sorted(places.items()):
         if count > 1:
             raise node.fail(f"{count} slots stand for {place}")
@@ -267,8 +288,8 @@ def _check_slots(node: Node, protocol: Protocol) -> None:
 
 
 def _check_complete(node: Node, protocol: Protocol, places: Counter[tuple[str, str, int, int]]) -> None:
-    """Refuse a matrix that lacks or adds a measurement: a hole here would be a gate that nobody misses."""
-    rules = protocol.throughput
+    """Refuse a matrix that lacks or adds evidence: a hole here would be a gate that nobody misses."""
+    rules, cases = protocol.throughput, protocol.numerical
     repeats, pairs = range(1, rules.repeats + 1), range(1, rules.pairs_per_repeat + 1)
     workloads = [workload.name for workload in protocol.workloads]
     firsts = [category.workloads[0] for category in protocol.categories]
@@ -277,6 +298,8 @@ def _check_complete(node: Node, protocol: Protocol, places: Counter[tuple[str, s
         *(("pair", name, repeat, pair) for name in workloads if declared for repeat in repeats for pair in pairs),
         *(("solo", name, repeat, 0) for name in workloads if declared and rules.solo for repeat in repeats),
         *(("control_pair", name, repeat, 1) for name in firsts if declared and rules.controls for repeat in repeats),
+        *(("case", name, 0, 0) for name in workloads if cases),
+        *(("control_case", name, 0, 0) for name in workloads if cases and cases.controls),
     }
     for place in sorted(expected ^ set(places)):
         raise node.fail(f"{place} is {'missing' if place in expected else 'not planned by the rules'}")

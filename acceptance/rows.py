@@ -7,7 +7,20 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
 
-from acceptance.formats import ATTEMPTS, BASELINE, PAIRS, TABLES, WINDOWS, Fault, Kind, Row, Table, parse_table
+from acceptance.formats import (
+    ATTEMPTS,
+    BASELINE,
+    NUMERICAL,
+    PAIRS,
+    TABLES,
+    VACUITY,
+    WINDOWS,
+    Fault,
+    Kind,
+    Row,
+    Table,
+    parse_table,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,6 +84,39 @@ class WindowRow:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class NumericalRow:
+    """One row of numerical.csv; a number is None where its field is empty."""
+
+    workload: str
+    comparison: str
+    attempt: int
+    update: int
+    worker: int
+    quantity: str
+    reference: Decimal | None
+    value: Decimal | None
+    rel_l2: Decimal | None
+    worst_tensor: str
+    worst_rel_l2: Decimal | None
+    nonfinite: int
+    executor: str
+    serialized: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VacuityRow:
+    """One row of vacuity.csv."""
+
+    workload: str
+    attempt: int
+    mutation: str
+    update: int
+    worker: int
+    quantity: str
+    rel_l2: Decimal | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Evidence:
     """Everything that was handed in, parsed. A table is None where its file is absent."""
 
@@ -78,6 +124,8 @@ class Evidence:
     pairs: tuple[Measurement, ...] | None
     windows: tuple[WindowRow, ...] | None
     baseline: tuple[Measurement, ...] | None
+    numerical: tuple[NumericalRow, ...] | None
+    vacuity: tuple[VacuityRow, ...] | None
     raw: dict[str, tuple[Row, ...]]
     """The rows of every file that is there, as written."""
     foreign: tuple[str, ...]
@@ -117,11 +165,14 @@ def parse(files: Mapping[str, bytes], foreign: Iterable[str]) -> tuple[Evidence,
         return [_values(table, row) for row in raw[table.file]] if table.file in raw else None
 
     attempts, pairs, windows, solos = (values(table) for table in (ATTEMPTS, PAIRS, WINDOWS, BASELINE))
+    numerical, vacuity = (values(table) for table in (NUMERICAL, VACUITY))
     evidence = Evidence(
         attempts=None if attempts is None else tuple(AttemptRow(**row) for row in attempts),
         pairs=None if pairs is None else tuple(Measurement(**row) for row in pairs),
         windows=None if windows is None else tuple(WindowRow(**row) for row in windows),
         baseline=None if solos is None else tuple(Measurement(**row, **_SOLO) for row in solos),
+        numerical=None if numerical is None else tuple(NumericalRow(**row) for row in numerical),
+        vacuity=None if vacuity is None else tuple(VacuityRow(**row) for row in vacuity),
         raw=raw,
         foreign=tuple(sorted(foreign)),
     )

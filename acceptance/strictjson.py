@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any, TypeVar
@@ -117,6 +118,16 @@ class Node:
             build(Node(file=self.file, path=f"{self.path}[{index}]", value=item))
             for index, item in enumerate(self.value)
         )
+
+    def refuse_duplicates(self, names: Iterable[str]) -> None:
+        """Refuse names that are listed twice.
+
+        Raises:
+            DocumentError: One is.
+        """
+        for name, count in sorted(Counter(names).items()):
+            if count > 1:
+                raise self.fail(f"{name!a} is listed {count} times")
 
     def text(self, *, optional: bool = False, choices: Sequence[str] = ()) -> str:
         """Return a text that an evidence table could hold; empty only if `optional`."""

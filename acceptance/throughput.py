@@ -13,7 +13,7 @@ from decimal import Decimal
 
 from acceptance import arithmetic
 from acceptance.checks import Checked
-from acceptance.gates import Finding, FloorRule, Gate, Problem, blocked_gate, guarded, join_reasons, worst
+from acceptance.gates import Comparison, Finding, Gate, PointRule, Problem, blocked_gate, guarded, join_reasons, worst
 from acceptance.plan import Plan
 from acceptance.protocol import Slot
 from acceptance.rows import Measurement
@@ -74,11 +74,12 @@ def _category_gates(plan: Plan, checked: Checked) -> list[Gate]:
     rules = plan.protocol.throughput
     return [
         _gate(
-            FloorRule(
+            PointRule(
                 id=f"{FAMILY}/{category.name}/repeat-{repeat}",
                 family=FAMILY,
                 subject=category.name,
                 statistic="median_ratio",
+                comparison=Comparison.AT_LEAST,
                 threshold=rules.category_threshold,
             ),
             plan,
@@ -95,11 +96,12 @@ def _production_gates(plan: Plan, checked: Checked) -> list[Gate]:
     rules = plan.protocol.throughput
     return [
         _gate(
-            FloorRule(
+            PointRule(
                 id=f"{FAMILY}/production/{workload.name}/repeat-{repeat}",
                 family=FAMILY,
                 subject=workload.name,
                 statistic="ratio",
+                comparison=Comparison.AT_LEAST,
                 threshold=rules.production_threshold,
             ),
             plan,
@@ -113,7 +115,7 @@ def _production_gates(plan: Plan, checked: Checked) -> list[Gate]:
     ]
 
 
-def _gate(rule: FloorRule, plan: Plan, checked: Checked, workloads: tuple[str, ...], repeat: int) -> Gate:
+def _gate(rule: PointRule, plan: Plan, checked: Checked, workloads: tuple[str, ...], repeat: int) -> Gate:
     """Evaluate one rule on the median of its workloads' ratios; a single workload is its own median."""
 
     def compute() -> Gate:
@@ -127,6 +129,6 @@ def _gate(rule: FloorRule, plan: Plan, checked: Checked, workloads: tuple[str, .
     return guarded(rule, compute)
 
 
-def _blocked(rule: FloorRule, problems: Sequence[Problem]) -> Gate:
+def _blocked(rule: PointRule, problems: Sequence[Problem]) -> Gate:
     reasons = join_reasons(f"{problem.file}: {problem.reason}" for problem in problems)
     return rule.unevaluated(worst(problems), f"not computed: {reasons}")

@@ -8,7 +8,19 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TypeVar
 
-from acceptance import checks, digest, identity, observations, plan, protocol, rollup, rows, strictjson, throughput
+from acceptance import (
+    checks,
+    digest,
+    identity,
+    numerical,
+    observations,
+    plan,
+    protocol,
+    rollup,
+    rows,
+    strictjson,
+    throughput,
+)
 from acceptance.formats import TABLES
 from acceptance.gates import Gate
 
@@ -75,6 +87,7 @@ def _judge(
     checked = checks.check(expected, names, parsed)
     gates: list[Gate] = [
         *(throughput.gates(expected, checked) if throughput.FAMILY in rules.families else []),
+        *(numerical.gates(expected, checked) if numerical.FAMILY in rules.families else []),
         *rollup.unevaluated_families(rules),
         *checked.gates,
     ]

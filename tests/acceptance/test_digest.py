@@ -42,11 +42,16 @@ def evidence_digest(campaign: Campaign) -> str:
 
 
 def test_the_evidence_digest_is_as_documented(tmp_path: Path) -> None:
-    campaign = make_campaign(tmp_path, ratios={"a": ("1.2",) * 2}, production={}, repeats=2, workloads_per_category=1)
+    families = ("throughput", "numerical")
+    campaign = make_campaign(
+        tmp_path, ratios={"a": ("1.2",) * 2}, production={}, repeats=2, workloads_per_category=1, families=families
+    )
     keys = {
         "attempts.csv": ("slot", "attempt"),
         "baseline.csv": ("workload", "repeat", "attempt"),
+        "numerical.csv": ("workload", "comparison", "attempt", "update", "worker", "quantity"),
         "pairs.csv": ("workload", "comparison", "repeat", "pair", "side", "attempt"),
+        "vacuity.csv": ("workload", "attempt", "mutation", "update", "worker", "quantity"),
         "windows.csv": ("workload", "comparison", "repeat", "pair", "side", "attempt", "window"),
     }
     expected = hashlib.sha256(b"campaign-evidence/1\n")
@@ -55,7 +60,7 @@ def test_the_evidence_digest_is_as_documented(tmp_path: Path) -> None:
         for part in parts:
             expected.update(str(len(part)).encode() + b":" + part + b",")
 
-    for file in ("attempts.csv", "baseline.csv", "identity.json", "pairs.csv", "windows.csv"):
+    for file in sorted([*keys, "identity.json"]):
         data = (campaign.evidence_path / file).read_bytes()
         if file == "identity.json":
             feed(file.encode(), b"1", data)
@@ -67,7 +72,7 @@ def test_the_evidence_digest_is_as_documented(tmp_path: Path) -> None:
 
 
 def test_the_evidence_digest_covers_every_field_of_every_table_and_the_identity(tmp_path: Path) -> None:
-    campaign = make_campaign(tmp_path, ratios={"a": ("1.2",) * 3})
+    campaign = make_campaign(tmp_path, ratios={"a": ("1.2",) * 3}, families=("throughput", "numerical"))
     seen = {evidence_digest(campaign)}
     changes = 1
     free = {
@@ -76,6 +81,8 @@ def test_the_evidence_digest_covers_every_field_of_every_table_and_the_identity(
         "microbatches": "7",
         "skipped_updates": "7",
         "node": "n",
+        "worst_rel_l2": "7",
+        "rel_l2": "7",
     }
     for file, rows in campaign.tables.items():
         for column in rows[0]:

@@ -111,5 +111,6 @@ def test_a_failure_to_observe_costs_no_verdict_and_is_said(tmp_path: Path, monke
     expected = campaign.verdict()
     monkeypatch.setattr(observations, "observe", fail)
     found = campaign.verdict()
-    assert found["observations"] == {"throughput": [], "ratios": [], "error": "ArithmeticError: unforeseen"}
+    error = "ArithmeticError: unforeseen"
+    assert found["observations"] == {"throughput": [], "ratios": [], "numerical": None, "error": error}
     assert found["gates"] == expected["gates"]

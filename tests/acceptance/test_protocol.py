@@ -14,11 +14,12 @@ from campaign.documents import ThroughputRules
 from campaign.protocol import build_protocol
 from tests.support.evidence import make_protocol
 
+FAMILIES = ("throughput", "numerical")
 NAMES = [("sync", "a"), ("sync", "b"), ("packed", "c"), ("", "p")]
 
 
 def document(**rules: Any) -> dict[str, Any]:
-    value: dict[str, Any] = json.loads(make_protocol(NAMES, ThroughputRules(**rules)).to_bytes())
+    value: dict[str, Any] = json.loads(make_protocol(NAMES, ThroughputRules(**rules), FAMILIES).to_bytes())
     return value
 
 

@@ -4,6 +4,9 @@
 >>> result = campaign.evaluate()
 >>> json.loads(result.verdict)["outcome"]
 
+With the numerical family (``families=("throughput", "numerical")``, or that one alone) every workload has a case and a
+control case whose worst values are `PRECISION`, reached in the last update by the last worker.
+
 The rows are held as text, so that a test can spoil any of them before `Campaign.write`.
 """
 
@@ -18,13 +21,15 @@ from pathlib import Path
 from typing import Any
 
 from acceptance.__main__ import own_sources, read_evidence
-from acceptance.formats import TABLES, Ending
+from acceptance.formats import GLOBAL_QUANTITIES, MUTATIONS, TABLES, Ending
+from acceptance.vacuity import quantities_of, updates_of
 from acceptance.verdict import Result, evaluate
 from campaign.documents import (
     Category,
     Execution,
     Identity,
     Limits,
+    NumericalRules,
     Protocol,
     Retries,
     Slot,
@@ -47,6 +52,26 @@ PUBLISHED = {
 
 NEUTRAL = {"production": ("1.00", "0.99", "1.01")}
 """A production workload that is as fast as before."""
+
+PRECISION = {
+    "loss": ("0.0016", "0.0008"),
+    "parameters": ("6.48159e-05", "2.8181e-05"),
+    "gradients": ("0.00575311", "0.00555054"),
+    "updates": ("0.0777747", "0.0244179"),
+    "exp_avg": ("0.00515174", "0.0046918"),
+    "exp_avg_sq": ("0.00415174", "0.0036918"),
+    "optimizer": ("0.25", "0.125"),
+    "consensus": ("0.5", "0.25"),
+}
+"""Worst of the candidate and of the control: relative L2 errors, of a loss |c - b|, of an isolated check its value."""
+
+BLINDNESS = {
+    "no_update": ("0.004", "1"),
+    "negated": ("0.008", "2"),
+    "shuffled": ("1.4",) * 5,
+    "previous_batch": ("0.5",) * 6,
+}
+"""What each mutation reads, in the order of the quantities that it has rows of: updates are 0.4% of the parameters."""
 
 Rows = list[dict[str, str]]
 
@@ -112,6 +137,8 @@ def make_campaign(
     control: Sequence[str] = ("1.001", "0.999", "1.000"),
     workloads_per_category: int = 3,
     families: Sequence[Any] = ("throughput",),
+    numerical: NumericalRules | None = None,
+    workers: int = 2,
     **rules: Any,
 ) -> Campaign:
     """Make a complete, clean campaign and write it.
@@ -123,13 +150,15 @@ def make_campaign(
         control: Ratio of the controls by repeat.
         workloads_per_category: How many workloads a category has; their ratios lie symmetrically about the median.
         families: The declared families.
+        numerical: The rules of the numerical family where it is declared; default the default protocol's.
+        workers: How many workers each numerical case has.
         rules: Fields of `ThroughputRules` that differ from the default.
     """
     throughput = ThroughputRules(**rules)
     wanted = _spread(PUBLISHED if ratios is None else ratios, workloads_per_category)
     single = NEUTRAL if production is None else production
     wanted |= {("", name): tuple(Decimal(text) for text in values) for name, values in single.items()}
-    protocol = make_protocol([(category, name) for category, name in wanted], throughput, families)
+    protocol = make_protocol([(category, name) for category, name in wanted], throughput, families, numerical)
     campaign = Campaign(
         folder=folder,
         protocol=protocol,
@@ -148,6 +177,8 @@ def make_campaign(
             ratio = values[slot.workload][slot.repeat - 1]
         if slot.kind in {"pair", "control_pair", "solo"}:
             add_attempt(campaign, slot, ratio)
+        if slot.kind in {"case", "control_case"}:
+            add_case(campaign, slot, workers=workers)
     return campaign.write()
 
 
@@ -165,6 +196,7 @@ def make_protocol(
     names: Sequence[tuple[str, str]],
     throughput: ThroughputRules | None = None,
     families: Sequence[Any] = ("throughput",),
+    numerical: NumericalRules | None = None,
 ) -> Protocol:
     """Make a protocol.
 
@@ -172,8 +204,10 @@ def make_protocol(
         names: Category (empty for a production workload) and name of each workload.
         throughput: The rules; default the default protocol's.
         families: The declared families.
+        numerical: The rules of the numerical family where it is declared; default the default protocol's.
     """
     rules = throughput or ThroughputRules()
+    matched = (numerical or NumericalRules()) if "numerical" in families else None
     workloads = [
         Workload(
             name=name,
@@ -190,6 +224,7 @@ def make_protocol(
         families=tuple(families),
         baseline_first=True,
         throughput=rules,
+        numerical=matched,
         limits=Limits(),
         retries=Retries(),
         execution=Execution(),
@@ -198,7 +233,10 @@ def make_protocol(
             for category in categories
         ),
         workloads=tuple(workloads),
-        slots=tuple(_slots(workloads, categories, rules)) if "throughput" in families else (),
+        slots=(
+            *(_slots(workloads, categories, rules) if "throughput" in families else ()),
+            *(_cases(workloads, matched) if matched else ()),
+        ),
         headers={file: table.header for file, table in TABLES.items()},
     )
 
@@ -220,6 +258,15 @@ def _slots(workloads: Sequence[Workload], categories: Sequence[str], rules: Thro
                 yield _slot(name, "pair", workload.name, repeat, pair=pair, order=order)
 
 
+def _cases(workloads: Sequence[Workload], rules: NumericalRules) -> Iterable[Slot]:
+    for workload in workloads:
+        if rules.controls:
+            order = ("baseline", "baseline_again")
+            yield _slot(f"baseline/control-case/{workload.name}", "control_case", workload.name, 0, pair=0, order=order)
+        order = ("baseline", "candidate")
+        yield _slot(f"candidate/case/{workload.name}", "case", workload.name, 0, pair=0, order=order)
+
+
 def _order(other: str, *, baseline_first: bool) -> tuple[str, ...]:
     return ("baseline", other) if baseline_first else (other, "baseline")
 
@@ -229,7 +276,7 @@ def _slot(name: str, kind: str, workload: str, repeat: int, *, pair: int, order:
         {
             "slot": name,
             "side": name.partition("/")[0],
-            "phase": "throughput" if kind == "pair" else "baseline",
+            "phase": {"pair": "throughput", "case": "numerical"}.get(kind, "baseline"),
             "kind": kind,
             "workload": workload,
             "repeat": repeat,
@@ -315,6 +362,115 @@ def _add_measurement(
         counts = {"updates": str(updates), "microbatches": str(updates), "skipped_updates": "0", "tokens": str(tokens)}
         seconds = {"window": str(window), "seconds": f"{window_s:f}"}
         _append(campaign, "windows.csv", place | key | counts | seconds)
+
+
+def add_case(
+    campaign: Campaign,
+    slot: Slot,
+    *,
+    workers: int = 2,
+    attempt: int = 1,
+    ending: Ending = Ending.COMPLETED,
+    worst: Mapping[str, str] | None = None,
+) -> None:
+    """Add the rows of one attempt at a numerical case or its control.
+
+    Args:
+        campaign: Where to add them.
+        slot: The slot.
+        workers: How many workers it has; the consensus is checked with more than one.
+        attempt: Number of the attempt.
+        ending: How it ended; the tables get rows of a completed one only.
+        worst: Values by quantity that differ from `PRECISION`.
+    """
+    is_control = slot.kind == "control_case"
+    where = {"allocation": f"{slot.kind}-{slot.workload}-a{attempt}", "node": "node1", "device": "cpu:Test_CPU"}
+    paths = {"baseline_path": BASELINE_PATH, "candidate_path": BASELINE_PATH if is_control else CANDIDATE_PATH}
+    key = {"slot": slot_for(slot.slot, CANDIDATE), "attempt": str(attempt)}
+    campaign.tables["attempts.csv"].append({**key, **where, **paths, "ending": ending.value, "sealed": "true"})
+    if ending is not Ending.COMPLETED:
+        return
+    wanted = {quantity: values[is_control] for quantity, values in PRECISION.items()} | dict(worst or {})
+    _add_numerical(campaign, slot, attempt, workers, wanted)
+    if is_control:
+        _add_vacuity(campaign, slot, attempt, workers)
+
+
+def _rules(campaign: Campaign) -> NumericalRules:
+    rules = campaign.protocol.numerical
+    assert rules is not None
+    return rules
+
+
+def _add_numerical(campaign: Campaign, slot: Slot, attempt: int, workers: int, worst: Mapping[str, str]) -> None:
+    rules = _rules(campaign)
+    comparison = "control" if slot.kind == "control_case" else "candidate"
+    shared = comparison == "control" and slot.workload in rules.shared_executor
+    common = {
+        "workload": slot.workload,
+        "comparison": comparison,
+        "attempt": str(attempt),
+        "executor": "shared" if shared else "independent",
+        "serialized": "true" if slot.workload in (*rules.serialized, *rules.shared_executor) else "false",
+    }
+    for update in range(1, rules.updates + 1):
+        for worker in range(workers):
+            share = Decimal(update * (worker + 1)) / (rules.updates * workers)
+            place = {"update": str(update), "worker": str(worker)}
+            for quantity in ("loss", *GLOBAL_QUANTITIES):
+                make = loss_fields if quantity == "loss" else tensor_fields
+                own = make(Decimal(worst[quantity]) * share)
+                _append(campaign, "numerical.csv", common | place | {"quantity": quantity} | own)
+    rounds = [(rules.isolated_steps, "optimizer")]
+    rounds += [(number, "consensus") for number in range(1, rules.isolated_steps + 1) if workers > 1]
+    for number, quantity in rounds:
+        for worker in range(workers):
+            place = {"update": str(number), "worker": str(worker), "quantity": quantity}
+            share = Decimal(number * (worker + 1)) / (rules.isolated_steps * workers)
+            own = isolated_fields(Decimal(worst[quantity]) * share)
+            _append(campaign, "numerical.csv", common | place | own)
+
+
+def loss_fields(difference: Decimal | str, reference: str = "3") -> dict[str, str]:
+    """Return the fields of a loss that is off by so much."""
+    value = str(Decimal(reference) + Decimal(difference))
+    return {"reference": reference, "value": value, **NO_RATIO, "nonfinite": "0"}
+
+
+NO_RATIO = {"rel_l2": "", "worst_tensor": "", "worst_rel_l2": ""}
+"""The fields of a row without a relative error."""
+
+
+def tensor_fields(rel_l2: Decimal | str, reference: str = "4") -> dict[str, str]:
+    """Return the fields of a tensor quantity with such a relative error, its worst tensor a quarter worse."""
+    ratio = Decimal(rel_l2)
+    return {
+        "reference": reference,
+        "value": _number(ratio * Decimal(reference)),
+        "rel_l2": _number(ratio),
+        "worst_tensor": "blocks.0.weight",
+        "worst_rel_l2": _number(ratio * Decimal("1.25")),
+        "nonfinite": "0",
+    }
+
+
+def isolated_fields(value: Decimal | str) -> dict[str, str]:
+    """Return the fields of an isolated check with such a worst error."""
+    return {"reference": "", "value": _number(Decimal(value)), **NO_RATIO, "worst_tensor": "w", "nonfinite": "0"}
+
+
+def _number(value: Decimal) -> str:
+    return str(value).lower()
+
+
+def _add_vacuity(campaign: Campaign, slot: Slot, attempt: int, workers: int) -> None:
+    for mutation in MUTATIONS:
+        for update in updates_of(mutation, _rules(campaign).updates):
+            for worker in range(workers):
+                for quantity, reading in zip(quantities_of(mutation), BLINDNESS[mutation], strict=True):
+                    place = {"workload": slot.workload, "attempt": str(attempt), "mutation": mutation}
+                    own = {"update": str(update), "worker": str(worker), "quantity": quantity, "rel_l2": reading}
+                    _append(campaign, "vacuity.csv", place | own)
 
 
 def _append(campaign: Campaign, file: str, row: dict[str, str]) -> None:
