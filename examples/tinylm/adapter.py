@@ -7,7 +7,7 @@ environment variable TINYLM_DATA.
 import hashlib
 import os
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -46,11 +46,10 @@ class Session:
         """Run n updates on the production path, asynchronously.
 
         Returns:
-            Updates, microbatches of all workers, skipped updates (none, as there is no loss scaling), and targets of
-            all workers.
+            Updates, microbatches of all workers, updates that loss scaling skipped, and targets of all workers.
         """
         counts = self._trainer.train(n)
-        return counts.updates, counts.microbatches, 0, counts.targets
+        return counts.updates, counts.microbatches, counts.skipped, counts.targets
 
     def sync(self) -> None:
         """Wait until everything asked for is done."""
@@ -61,13 +60,19 @@ class Session:
         return float(self._trainer.losses().mean())
 
     def state(self, quantity: str) -> Iterator[tuple[int, str, Tensor]]:
-        """Live fp32 tensors as (worker, name, tensor); gradients are the clipped ones of the last update."""
+        """Live fp32 tensors as (worker, name, tensor), a shared head included.
+
+        Gradients are those of the last update as the optimizer saw them: unscaled and clipped.
+        """
         if quantity not in QUANTITIES:
             raise ValueError(f"unknown quantity {quantity!r}; there are {', '.join(QUANTITIES)}")
         return self._trainer.backend.state(quantity)
 
     def load_state(self, tensors: Mapping[tuple[str, int, str], Tensor], step: int) -> None:
-        """Load {(quantity, worker, name): tensor} in place; absent moments become zero, all counters become `step`."""
+        """Load {(quantity, worker, name): tensor} in place.
+
+        Absent moments become zero, all counters become `step`, and loss scaling begins anew.
+        """
         self._trainer.load_state(tensors, step)
 
     def batch(self, step: int) -> dict[str, Tensor]:
@@ -79,11 +84,40 @@ class Session:
         }
 
     def update_on(self, batch: Mapping[str, Tensor]) -> list[float]:
-        """One whole local update of every worker on such inputs, consensus off; nats per target of each worker."""
-        pairs = zip(batch["tokens"], batch["targets"], strict=True)
-        self._trainer.local_update([_batch(tokens, targets) for tokens, targets in pairs])
+        """One whole local update of every worker on such inputs, consensus off; nats per target of each worker.
+
+        The tensors may be on the host or on the device.
+        """
+        tokens, targets = (batch[name].to(self._trainer.device) for name in ("tokens", "targets"))
+        self._trainer.local_update([_batch(*pair) for pair in zip(tokens, targets, strict=True)])
         losses: list[float] = self._trainer.losses().tolist()
         return losses
+
+    def optimizer_check(
+        self,
+        parameters: Mapping[tuple[int, str], Tensor],
+        gradients: Sequence[Mapping[tuple[int, str], Tensor]],
+        steps: int,
+    ) -> Iterator[tuple[str, int, str, Tensor]]:
+        """The optimizer alone: `steps` updates from update 0 on, on gradients [step][worker, name], without clipping.
+
+        It uses the training's own optimizers, groups and learning rates. The training's state is lost.
+
+        Returns:
+            (quantity, worker, name, live tensor) of parameters, exp_avg and exp_avg_sq.
+        """
+        if len(gradients) != steps:
+            raise ValueError(f"{steps} steps need as many gradients, not {len(gradients)}")
+        return self._trainer.optimizer_check(parameters, gradients)
+
+    def mix(self, parameters: Mapping[tuple[int, str], Tensor], round: int) -> Iterator[tuple[int, str, Tensor]]:  # noqa: A002  # the interface's name for it
+        """The consensus alone, as after update number `round`. The training's state is lost.
+
+        Returns:
+            (worker, name, live tensor); the moments, which a combination must leave alone, as exp_avg/NAME and
+            exp_avg_sq/NAME.
+        """
+        return self._trainer.mix(parameters, round)
 
     def evaluate(self) -> tuple[float, int]:
         """Sum of nats and number of targets over the whole validation split, for the mean of the workers' models."""
@@ -98,11 +132,11 @@ class Session:
         trainer = self._trainer
         return {
             "attempted_updates": trainer.update,
-            "successful_updates": trainer.update,
+            "successful_updates": trainer.update - trainer.skipped(),
             "targets": trainer.targets,
             "loader_position": trainer.update,
             "learning_rate": schedule.learning_rate(trainer.config, trainer.update),
-            "loss_scale": 1.0,
+            "loss_scale": trainer.backend.loss_scale(),
             "random_state": hashlib.sha256(bytes(torch.get_rng_state().tolist())).hexdigest(),
         }
 

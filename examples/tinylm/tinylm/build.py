@@ -10,7 +10,7 @@ import torch
 from tinylm.config import Config
 from tinylm.fast import Fast
 from tinylm.native import Native
-from tinylm.trainer import Backend, Trainer
+from tinylm.trainer import Backend, Trainer, check_precision
 
 BACKENDS: dict[str, Callable[..., Backend]] = {Native.name: Native, Fast.name: Fast}
 
@@ -29,5 +29,6 @@ def make_trainer(
         stream: where log lines go.
     """
     place = torch.device(device)
+    check_precision(config.precision, place)
     built = BACKENDS[backend](config, seed=seed, device=place)
     return Trainer(config, built, folder=folder, seed=seed, device=place, stream=stream)

@@ -9,6 +9,7 @@ from typing import Any
 from tinylm.sizes import SIZES, Size
 
 ADAPTIVE = "adaptive"
+LARGEST_SCALE = 2.0**24
 
 
 class ConfigError(ValueError):
@@ -33,13 +34,17 @@ class Config:
         accumulation: microbatches of an update, per worker.
         epoch: microbatches of an epoch, per worker; 0 for the whole corpus. When accumulation does not divide it, the
             last update of an epoch has fewer microbatches.
-        precision: "fp32", or "bf16" (autocast over fp32 parameters).
+        precision: "fp32", or "bf16" or "fp16" (autocast over fp32 parameters).
+        loss_scale: what losses are multiplied by at first, a power of two; 0 switches loss scaling off.
+        scale_growth: updates in a row without overflow that double the scale.
         lr: peak learning rate.
         warmup: updates of linear warm-up.
         updates_total: updates after which the cosine ends; the rate then stays at a tenth of its peak.
         weight_decay: decoupled decay of the matrices in attention and MLP.
         consensus: "atc", adapt then combine.
         gamma: share of the ring average in a combination, in (0, 1], or "adaptive": lr(update) / lr.
+        targets: "all" bytes are predicted, or those of "speech" alone: no headings, speakers, stage directions.
+        tied: whether the output head shares the embedding.
         vocab: size of the vocabulary; bytes need 256.
         log_every: updates between two log lines.
     """
@@ -53,12 +58,16 @@ class Config:
     accumulation: int = 1
     epoch: int = 0
     precision: str = "fp32"
+    loss_scale: float = 0.0
+    scale_growth: int = 100
     lr: float = 2e-3
     warmup: int = 20
     updates_total: int = 1000
     weight_decay: float = 0.1
     consensus: str = "atc"
     gamma: float | str = 1.0
+    targets: str = "all"
+    tied: bool = True
     vocab: int = 256
     log_every: int = 50
 
@@ -68,13 +77,20 @@ class Config:
         return SIZES[self.size]
 
 
-_CHOICES = {"size": tuple(SIZES), "mode": ("sync", "packed"), "precision": ("fp32", "bf16"), "consensus": ("atc",)}
+_CHOICES = {
+    "size": tuple(SIZES),
+    "mode": ("sync", "packed"),
+    "precision": ("fp32", "bf16", "fp16"),
+    "consensus": ("atc",),
+    "targets": ("all", "speech"),
+}
 _SMALLEST_COUNT = {
     "workers": 1,
     "batch": 1,
     "context": 2,
     "accumulation": 1,
     "epoch": 0,
+    "scale_growth": 1,
     "warmup": 0,
     "updates_total": 1,
     "vocab": 256,
@@ -110,6 +126,8 @@ def _checked(key: str, value: object) -> Any:
         return _checked_choice(key, value)
     if key in _SMALLEST_COUNT:
         return _checked_count(key, value)
+    if key == "tied":
+        return _checked_flag(key, value)
     if key == "gamma" and value == ADAPTIVE:
         return value
     return _checked_number(key, value)
@@ -128,12 +146,20 @@ def _checked_count(key: str, value: object) -> int:
     return value
 
 
+def _checked_flag(key: str, value: object) -> bool:
+    if not isinstance(value, bool):
+        raise ConfigError(key, f"expected true or false, got {value!r}")
+    return value
+
+
 def _checked_number(key: str, value: object) -> float:
     hint = f' or "{ADAPTIVE}"' if key == "gamma" else ""
     if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
         raise ConfigError(key, f"expected a finite number{hint}, got {value!r}")
     if key == "gamma" and not 0 < value <= 1:
         raise ConfigError(key, f"expected a number above 0 and at most 1{hint}, got {value!r}")
+    if key == "loss_scale" and value and (math.frexp(value)[0] != 0.5 or not 1 <= value <= LARGEST_SCALE):
+        raise ConfigError(key, f"expected 0 or a power of two from 1 to {LARGEST_SCALE:g}, got {value!r}")
     if key == "lr" and not value > 0:
         raise ConfigError(key, f"expected a number above 0, got {value!r}")
     if not value >= 0:

@@ -2,7 +2,8 @@
 
 An epoch cuts the corpus, from a random phase on, into windows of `context` targets and deals a random order of them
 out: microbatch m of worker w takes the m-th group of `batch` windows from the w-th share. Shares do not overlap. The
-last window of the corpus is shorter; its missing targets are IGNORED. Nothing but caches is kept between calls.
+last window of the corpus is shorter; its missing targets are IGNORED, and so is what the configuration does not want
+predicted. Nothing but caches is kept between calls.
 """
 
 from collections.abc import Iterator
@@ -73,6 +74,7 @@ class Loader:
         self._corpus = corpus
         self._seed = seed
         self._device = device
+        self._predicted = predicted_bytes(corpus, config.targets)
         self._offsets = torch.arange(config.context + 1)
         whole = self._num_windows(config.context - 1) // (config.workers * config.batch)
         if whole < 1:
@@ -103,17 +105,8 @@ class Loader:
         return phase + groups * self._config.context
 
     def _batch(self, epoch: int, micro: int) -> Batch:
-        starts = self.starts(epoch, micro)
-        room = (len(self._corpus) - 1 - starts).clamp(max=self._config.context)
-        windows = _windows(self._corpus, starts, self._offsets)
-        targets = windows[..., 1:]
-        num_targets = room.sum(dim=1).tolist()
-        if min(num_targets) < starts.size(1) * self._config.context:
-            targets = targets.masked_fill(self._offsets[:-1] >= room.unsqueeze(-1), IGNORED)
-        return Batch(
-            tokens=_moved(windows[..., :-1], self._device),
-            targets=_moved(targets, self._device),
-            num_targets=tuple(num_targets),
+        return _make_batch(
+            self._corpus, self.starts(epoch, micro), self._offsets, predicted=self._predicted, device=self._device
         )
 
     def _num_windows(self, phase: int) -> int:
@@ -127,23 +120,55 @@ class Loader:
         return phase, torch.randperm(self._num_windows(phase), generator=generator)[:kept]
 
 
-def validation_batches(corpus: Tensor, *, context: int, batch: int, device: torch.device) -> Iterator[Batch]:
+def predicted_bytes(corpus: Tensor, which: str) -> Tensor | None:
+    """Which bytes are targets, bool [size]; None for all of them.
+
+    "speech" leaves out blank lines and those that begin with a mark: "#" (titles, acts, scenes), "*" (speakers) and
+    "_" (stage directions). A line owns the newline that ends it.
+    """
+    if which == "all":
+        return None
+    newline = corpus == ord("\n")
+    line = newline.cumsum(0) - newline.long()
+    first = torch.cat([torch.zeros(1, dtype=torch.int64), newline.nonzero().flatten() + 1])[: int(line[-1]) + 1]
+    marked = torch.isin(corpus[first], torch.tensor(list(b"#*_\n"), dtype=torch.uint8))
+    return ~marked[line]
+
+
+def validation_batches(
+    corpus: Tensor, *, context: int, batch: int, which: str, device: torch.device
+) -> Iterator[Batch]:
     """Every target of a corpus once, in order, for one worker; the last window is padded with IGNORED."""
     offsets = torch.arange(context + 1)
+    predicted = predicted_bytes(corpus, which)
     starts = torch.arange(0, len(corpus) - 1, context)
     for group in torch.split(starts, batch):
-        room = len(corpus) - 1 - group
-        windows = _windows(corpus, group, offsets)
-        targets = windows[:, 1:].masked_fill(offsets[:-1] >= room.unsqueeze(-1), IGNORED)
-        yield Batch(
-            tokens=_moved(windows[None, :, :-1], device),
-            targets=_moved(targets[None], device),
-            num_targets=(int(room.clamp(max=context).sum()),),
-        )
+        yield _make_batch(corpus, group.unsqueeze(0), offsets, predicted=predicted, device=device)
+
+
+def _make_batch(
+    corpus: Tensor, starts: Tensor, offsets: Tensor, *, predicted: Tensor | None, device: torch.device
+) -> Batch:
+    """The windows that begin at `starts` [workers, batch]."""
+    context = len(offsets) - 1
+    room = (len(corpus) - 1 - starts).clamp(max=context)
+    windows = _windows(corpus, starts, offsets)
+    targets = windows[..., 1:]
+    num_targets = room.sum(dim=1)
+    if int(num_targets.min()) < starts.size(1) * context:
+        targets = targets.masked_fill(offsets[:-1] >= room.unsqueeze(-1), IGNORED)
+    if predicted is not None:
+        targets = targets.where(_windows(predicted, starts, offsets)[..., 1:].bool(), IGNORED)
+        num_targets = (targets != IGNORED).flatten(1).sum(dim=1)
+    return Batch(
+        tokens=_moved(windows[..., :-1], device),
+        targets=_moved(targets, device),
+        num_targets=tuple(num_targets.tolist()),
+    )
 
 
 def _windows(corpus: Tensor, starts: Tensor, offsets: Tensor) -> Tensor:
-    """Windows of corpus bytes as int64 [..., context + 1]; positions past the end repeat the last byte."""
+    """Windows of what is given for each byte, int64 [..., context + 1]; positions past the end repeat the last."""
     positions = (starts.unsqueeze(-1) + offsets).clamp_(max=len(corpus) - 1)
     return corpus[positions].long()
 

@@ -9,10 +9,12 @@ from torch import Tensor
 from tinylm import consensus, model, schedule
 from tinylm.config import Config
 from tinylm.data import Batch
+from tinylm.model import EMBEDDING, HEAD
+from tinylm.scaling import DeviceScale
 from tinylm.stacked import Arena, clip_per_worker, stacked_nats
 from tinylm.trainer import GRADIENTS, PARAMETERS, attention_kernel, autocast
 
-EMBEDDING = "tokens.weight"
+MOST_KEPT = 64
 
 
 class Fast:
@@ -24,7 +26,7 @@ class Fast:
         self._config = config
         self._device = device
         initial = model.initial_state(config, seed)
-        self._names = list(initial)
+        self._names = [*initial, HEAD] if config.tied else list(initial)
         # The embedding has an arena of its own: a lookup across workers needs the rows of all workers without gaps.
         embedding = {EMBEDDING: initial.pop(EMBEDDING)}
         decayed = {name: tensor for name, tensor in initial.items() if model.decays(name)}
@@ -38,6 +40,8 @@ class Fast:
         self._lr_table = _table([schedule.learning_rate(config, step) for step in steps], device)
         self._share_table = _table([schedule.mixing_share(config, step) for step in steps], device)
         self._inverse: dict[tuple[int, ...], Tensor] = {}
+        self._scale = DeviceScale(config, device) if config.loss_scale else None
+        self._overflowed = torch.zeros((), device=device) if config.loss_scale else None
 
     def local_update(self, batches: Sequence[Batch], update: int) -> Tensor:
         """Train all workers on all microbatches at once."""
@@ -45,12 +49,21 @@ class Fast:
         for arena in self._arenas:
             arena.values.grad = None
         losses = [self._backward(batch, inverse) for batch in batches]
-        if self._config.clip:
-            clip_per_worker([arena.gradients for arena in self._arenas], self._config.clip)
+        self._unscale()
+        self._clip()
+        self.step(update)
+        return torch.stack(losses).sum(0) * inverse
+
+    def make_gradients(self) -> None:
+        """One tensor per arena."""
+        for arena in self._arenas:
+            arena.values.grad = torch.zeros_like(arena.values)
+
+    def step(self, update: int) -> None:
+        """One fused kernel per arena, which does nothing where the last gradients have overflowed."""
         lr = self._lr_table[self._row(update)]
         for arena in self._arenas:
-            arena.optimizer.step(arena.gradients, lr)
-        return torch.stack(losses).sum(0) * inverse
+            arena.optimizer.step(arena.gradients, lr, self._overflowed)
 
     def combine(self, update: int) -> None:
         """Average over the ring, all parameters of all workers at once."""
@@ -63,14 +76,27 @@ class Fast:
         named: dict[str, Tensor] = {}
         for arena in self._arenas:
             named |= arena.views(_stack(arena, quantity))
+        if self._config.tied:
+            named[HEAD] = named[EMBEDDING]
         for worker in range(self._config.workers):
-            for name in self._names:
+            for name in self._names:  # the shared head comes last, as it does in the modules
                 yield worker, name, named[name][worker]
 
     def set_step(self, step: int) -> None:
         """Set the step of the optimizers."""
         for arena in self._arenas:
             arena.optimizer.set_step(step)
+        if self._scale and self._overflowed is not None:
+            self._scale.reset()
+            self._overflowed.zero_()
+
+    def loss_scale(self) -> float:
+        """Read from the device."""
+        return float(self._scale.value) if self._scale else 1.0
+
+    def num_skipped(self) -> int:
+        """Read from the device."""
+        return int(self._scale.num_skipped) if self._scale else 0
 
     def description(self) -> dict[str, str]:
         """The execution path in words."""
@@ -80,6 +106,7 @@ class Fast:
             "stacked": "yes",
             "attention": attention_kernel(self._config, sequences, self._device),
             "optimizer": "adamw fused over arenas",
+            "loss scaling": "on the device" if self._scale else "off",
             "clipping": "per worker over arenas" if self._config.clip else "off",
             "consensus": "roll" if self._config.workers > 1 else "none",
         }
@@ -90,14 +117,26 @@ class Fast:
         with autocast(self._config.precision, self._device):
             nats = stacked_nats(parameters, batch.tokens, batch.targets, self._config)
         # Workers do not share parameters: weighting their sums gives each its own mean gradient.
-        torch.dot(nats, inverse).backward()  # type: ignore[no-untyped-call]  # torch leaves it untyped
+        loss = torch.dot(nats, inverse)
+        (loss * self._scale.value if self._scale else loss).backward()  # type: ignore[no-untyped-call]  # torch leaves it untyped
         return nats.detach()
 
+    def _unscale(self) -> None:
+        if self._scale:
+            self._overflowed = self._scale.unscale([arena.gradients for arena in self._arenas])
+            self._scale.settle(self._overflowed)
+
+    def _clip(self) -> None:
+        if self._config.clip:
+            clip_per_worker([arena.gradients for arena in self._arenas], self._config.clip)
+
     def _inverse_targets(self, batches: Sequence[Batch]) -> Tensor:
-        """1 / targets of the whole update, per worker [K]; the few patterns that occur are kept on the device."""
+        """1 / targets of the whole update, per worker [K]; full batches repeat the same few, which stay on the device."""
         counts = tuple(map(sum, zip(*(batch.num_targets for batch in batches), strict=True)))
         if counts not in self._inverse:
-            self._inverse[counts] = _table([1 / count for count in counts], self._device)
+            if len(self._inverse) == MOST_KEPT:
+                self._inverse.clear()
+            self._inverse[counts] = _table([1 / max(count, 1) for count in counts], self._device)
         return self._inverse[counts]
 
     def _row(self, update: int) -> int:

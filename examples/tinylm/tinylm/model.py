@@ -1,6 +1,6 @@
 """The GPT of the reference: ordinary modules, one object per model.
 
-Pre-norm blocks, learned positions, no biases, and the output head shares the token embedding. Shapes carry suffixes:
+Pre-norm blocks, learned positions, no biases; the output head may share the token embedding. Shapes carry suffixes:
 B batch, T positions, C width, H heads, V vocabulary.
 """
 
@@ -13,6 +13,8 @@ from torch.nn import functional
 from tinylm.config import Config
 from tinylm.data import IGNORED, mixed_seed
 
+EMBEDDING = "tokens.weight"
+HEAD = "head.weight"
 INIT_STD = 0.02
 INIT_STREAM = 1
 
@@ -55,13 +57,16 @@ class GPT(nn.Module):
         self.positions = nn.Embedding(config.context, shape.width)
         self.blocks = nn.ModuleList(Block(shape.width, shape.heads) for _ in range(shape.layers))
         self.norm = nn.LayerNorm(shape.width, bias=False)
+        self.head = nn.Linear(shape.width, config.vocab, bias=False)
+        if config.tied:
+            self.head.weight = self.tokens.weight
 
     def forward(self, tokens_bt: Tensor) -> Tensor:
         """Token ids [B, T] -> logits [B, T, V]."""
         x_btc = self.tokens(tokens_bt) + self.positions.weight[: tokens_bt.size(1)]
         for block in self.blocks:
             x_btc = block(x_btc)
-        return functional.linear(self.norm(x_btc), self.tokens.weight)
+        return self.head(self.norm(x_btc))  # type: ignore[no-any-return]  # as above
 
 
 def nats(logits_btv: Tensor, targets_bt: Tensor) -> Tensor:
@@ -83,7 +88,7 @@ def initial_state(config: Config, seed: int) -> dict[str, Tensor]:
 
 
 def parameter_shapes(config: Config) -> dict[str, tuple[int, ...]]:
-    """The canonical names, in the order of GPT.named_parameters(), without building a model."""
+    """The canonical names in the order of GPT.named_parameters(), without building a model. A shared head has none."""
     width = config.shape.width
     block = {
         "norm1": (width,),
@@ -94,8 +99,9 @@ def parameter_shapes(config: Config) -> dict[str, tuple[int, ...]]:
         "down": (width, 4 * width),
     }
     blocks = {f"blocks.{i}.{name}.weight": shape for i in range(config.shape.layers) for name, shape in block.items()}
-    embeddings = {"tokens.weight": (config.vocab, width), "positions.weight": (config.context, width)}
-    return {**embeddings, **blocks, "norm.weight": (width,)}
+    embeddings = {EMBEDDING: (config.vocab, width), "positions.weight": (config.context, width)}
+    head = {} if config.tied else {HEAD: (config.vocab, width)}
+    return {**embeddings, **blocks, "norm.weight": (width,), **head}
 
 
 def _initial(name: str, shape: tuple[int, ...], layers: int, generator: torch.Generator) -> Tensor:

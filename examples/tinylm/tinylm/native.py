@@ -9,6 +9,7 @@ from torch import Tensor
 from tinylm import consensus, model, optim, schedule
 from tinylm.config import Config
 from tinylm.data import Batch
+from tinylm.scaling import HostScale
 from tinylm.trainer import GRADIENTS, PARAMETERS, attention_kernel, autocast
 
 
@@ -25,11 +26,31 @@ class Native:
         initial = model.initial_state(config, seed)
         self.models = [self._model(initial) for _ in range(config.workers)]
         self._optimizers = [self._optimizer(worker) for worker in self.models]
+        self._scale = HostScale(config) if config.loss_scale else None
 
     def local_update(self, batches: Sequence[Batch], update: int) -> Tensor:
         """Train each worker on its part of the microbatches."""
+        losses = torch.stack([self._backward(worker, batches) for worker in range(self._config.workers)])
+        if self._unscale():
+            if self._config.clip:
+                for worker in self.models:
+                    torch.nn.utils.clip_grad_norm_(worker.parameters(), self._config.clip)
+            self.step(update)
+        return losses
+
+    def make_gradients(self) -> None:
+        """One tensor per parameter."""
+        for worker in self.models:
+            for parameter in worker.parameters():
+                parameter.grad = torch.zeros_like(parameter)
+
+    def step(self, update: int) -> None:
+        """Step one optimizer after the other."""
         lr = schedule.learning_rate(self._config, update)
-        return torch.stack([self._train_worker(worker, batches, lr) for worker in range(self._config.workers)])
+        for optimizer in self._optimizers:
+            for group in optimizer.param_groups:
+                group["lr"] = lr
+            optimizer.step()
 
     def combine(self, update: int) -> None:
         """Average over the ring, parameter by parameter."""
@@ -39,13 +60,23 @@ class Native:
     def state(self, quantity: str) -> Iterator[tuple[int, str, Tensor]]:
         """The modules' and optimizers' own tensors."""
         for index, (worker, optimizer) in enumerate(zip(self.models, self._optimizers, strict=True)):
-            for name, parameter in worker.named_parameters():
+            for name, parameter in worker.named_parameters(remove_duplicate=False):
                 yield index, name, _quantity(optimizer, parameter, quantity)
 
     def set_step(self, step: int) -> None:
         """Set the step of every optimizer."""
         for optimizer in self._optimizers:
             optim.set_step(optimizer, step)
+        if self._scale:
+            self._scale.reset()
+
+    def loss_scale(self) -> float:
+        """A number that is at hand."""
+        return self._scale.value if self._scale else 1.0
+
+    def num_skipped(self) -> int:
+        """A number that is at hand."""
+        return self._scale.num_skipped if self._scale else 0
 
     def description(self) -> dict[str, str]:
         """The execution path in words."""
@@ -54,13 +85,14 @@ class Native:
             "stacked": "no",
             "attention": attention_kernel(self._config, self._config.batch, self._device),
             "optimizer": "AdamW fused" if self._fused else "AdamW default",
+            "loss scaling": "on the host" if self._scale else "off",
             "clipping": "clip_grad_norm_ per worker" if self._config.clip else "off",
             "consensus": "per parameter" if self._config.workers > 1 else "none",
         }
 
     def _model(self, initial: dict[str, Tensor]) -> model.GPT:
         worker = model.GPT(self._config)
-        worker.load_state_dict(initial)
+        worker.load_state_dict({model.HEAD: initial[model.EMBEDDING], **initial})
         return worker.to(self._device)
 
     def _optimizer(self, worker: model.GPT) -> torch.optim.AdamW:
@@ -73,32 +105,42 @@ class Native:
             fused=self._fused,
         )
 
-    def _train_worker(self, index: int, batches: Sequence[Batch], lr: float) -> Tensor:
-        worker, optimizer = self.models[index], self._optimizers[index]
+    def _backward(self, index: int, batches: Sequence[Batch]) -> Tensor:
+        """Accumulate the gradients of one worker; its nats per target."""
+        worker = self.models[index]
+        worker.zero_grad(set_to_none=True)
         # All targets of the update weigh the same, whatever microbatch they stand in.
-        num_targets = sum(batch.num_targets[index] for batch in batches)
-        optimizer.zero_grad(set_to_none=True)
+        num_targets = max(sum(batch.num_targets[index] for batch in batches), 1)
         total = torch.zeros((), device=self._device)
         for batch in batches:
             with autocast(self._config.precision, self._device):
                 logits = worker(batch.tokens[index])
             loss = model.nats(logits, batch.targets[index]) / num_targets
-            loss.backward()  # type: ignore[no-untyped-call]  # torch leaves it untyped
+            (loss * self._scale.value if self._scale else loss).backward()  # type: ignore[no-untyped-call]  # torch leaves it untyped
             total += loss.detach()
-        if self._config.clip:
-            torch.nn.utils.clip_grad_norm_(worker.parameters(), self._config.clip)
-        for group in optimizer.param_groups:
-            group["lr"] = lr
-        optimizer.step()
         return total
+
+    def _unscale(self) -> bool:
+        """Whether the gradients may be used."""
+        if not self._scale:
+            return True
+        overflowed = self._scale.unscale(
+            _gradient(parameter) for worker in self.models for parameter in worker.parameters()
+        )
+        self._scale.settle(overflowed=overflowed)
+        return not overflowed
 
 
 def _quantity(optimizer: torch.optim.AdamW, parameter: Tensor, quantity: str) -> Tensor:
     if quantity == PARAMETERS:
         return parameter.detach()
     if quantity == GRADIENTS:
-        if parameter.grad is None:
-            raise RuntimeError("no update has run yet, so there are no gradients")
-        return parameter.grad
+        return _gradient(parameter)
     moment: Tensor = optimizer.state[parameter][quantity]
     return moment
+
+
+def _gradient(parameter: Tensor) -> Tensor:
+    if parameter.grad is None:
+        raise RuntimeError("no update has run yet, so there are no gradients")
+    return parameter.grad

@@ -47,6 +47,7 @@ class FusedAdamW:
     """
 
     def __init__(self, parameter: Tensor, *, weight_decay: float) -> None:
+        self.betas = BETAS
         self.exp_avg = torch.zeros_like(parameter, requires_grad=False)
         self.exp_avg_sq = torch.zeros_like(parameter, requires_grad=False)
         self._parameter = parameter
@@ -54,8 +55,14 @@ class FusedAdamW:
         self._weight_decay = weight_decay
 
     @torch.no_grad()
-    def step(self, gradient: Tensor, lr: Tensor) -> None:
-        """One update; lr is a 0-d fp32 tensor on the parameter's device."""
+    def step(self, gradient: Tensor, lr: Tensor, overflowed: Tensor | None = None) -> None:
+        """One update.
+
+        Args:
+            gradient: of the parameter's shape.
+            lr: a 0-d fp32 tensor on the parameter's device.
+            overflowed: a 0-d fp32 tensor there, too; where it is 1 the kernel leaves everything as it was.
+        """
         adamw(
             [self._parameter],
             [gradient],
@@ -65,9 +72,10 @@ class FusedAdamW:
             [self._step],
             fused=True,
             capturable=lr.is_cuda,
+            found_inf=overflowed,
             amsgrad=False,
-            beta1=BETAS[0],
-            beta2=BETAS[1],
+            beta1=self.betas[0],
+            beta2=self.betas[1],
             lr=lr,
             weight_decay=self._weight_decay,
             eps=EPSILON,

@@ -11,6 +11,7 @@ from torch.nn import functional
 
 from tinylm.config import Config
 from tinylm.data import IGNORED
+from tinylm.model import EMBEDDING, HEAD
 from tinylm.optim import FusedAdamW
 
 
@@ -46,7 +47,7 @@ def stacked_nats(leaves: Mapping[str, Tensor], tokens: Tensor, targets: Tensor, 
     """Sum of the cross-entropy of each worker over its targets [K]; tokens and targets are [K, batch, T]."""
     workers, batch, positions = tokens.shape
     width = config.shape.width
-    embedding = leaves["tokens.weight"]
+    embedding = leaves[EMBEDDING]
     first_rows = torch.arange(0, workers * config.vocab, config.vocab, device=tokens.device).view(-1, 1, 1)
     x = functional.embedding(tokens + first_rows, embedding.view(-1, width))
     x = (x + leaves["positions.weight"][:, None, :positions]).view(workers, batch * positions, width)
@@ -54,7 +55,7 @@ def stacked_nats(leaves: Mapping[str, Tensor], tokens: Tensor, targets: Tensor, 
         prefix = f"blocks.{layer}."
         x = _attention(leaves, prefix, x, positions, config.shape.heads)
         x = _mlp(leaves, prefix, x)
-    logits = torch.bmm(_norm(x, leaves["norm.weight"]), embedding.mT)
+    logits = torch.bmm(_norm(x, leaves["norm.weight"]), leaves.get(HEAD, embedding).mT)
     per_target = functional.cross_entropy(
         logits.float().view(-1, config.vocab), targets.view(-1), ignore_index=IGNORED, reduction="none"
     )

@@ -1,6 +1,7 @@
 """The training loop that both backends share: loader, schedule position, counters, consensus, logging, evaluation."""
 
 import contextlib
+import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,13 +11,14 @@ import torch
 from torch import Tensor
 
 from tinylm import data, model, schedule
-from tinylm.config import Config
+from tinylm.config import Config, ConfigError
 from tinylm.data import Batch, Loader
 
 PARAMETERS = "parameters"
 GRADIENTS = "gradients"
 MOMENTS = ("exp_avg", "exp_avg_sq")
 EVALUATION_TOKENS = 16384
+DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 
 
 class Backend(Protocol):
@@ -27,14 +29,26 @@ class Backend(Protocol):
     def local_update(self, batches: Sequence[Batch], update: int) -> Tensor:
         """Accumulate, clip and step every worker on its own; nats per target of each worker [workers]."""
 
+    def make_gradients(self) -> None:
+        """Let there be gradients to write to, with any values."""
+
+    def step(self, update: int) -> None:
+        """Step the optimizers at the rate of this update, on the gradients as they are."""
+
     def combine(self, update: int) -> None:
         """One round of consensus after the update."""
 
     def state(self, quantity: str) -> Iterator[tuple[int, str, Tensor]]:
-        """Live tensors under canonical names: parameters, gradients, exp_avg or exp_avg_sq."""
+        """Live tensors under canonical names: parameters, gradients, exp_avg or exp_avg_sq; a shared head as well."""
 
     def set_step(self, step: int) -> None:
-        """Let the optimizers believe in `step` earlier updates."""
+        """Let the optimizers believe in `step` earlier updates, and begin again with the initial loss scale."""
+
+    def loss_scale(self) -> float:
+        """What losses are multiplied by now; waits for the device if it is not constant."""
+
+    def num_skipped(self) -> int:
+        """Updates skipped since this object was made; waits for the device if loss scaling is on."""
 
     def description(self) -> dict[str, str]:
         """The execution path in words."""
@@ -46,6 +60,7 @@ class Counts:
 
     updates: int
     microbatches: int
+    skipped: int
     targets: int
 
 
@@ -83,7 +98,7 @@ def _arrived(event: torch.cuda.Event | None) -> bool:
 
 
 class Trainer:
-    """Trains with one backend. The state is the backend's tensors and the number of updates done."""
+    """Trains with one backend. The state is the backend's tensors, the number of updates done and the loss scale."""
 
     def __init__(
         self, config: Config, backend: Backend, *, folder: Path, seed: int, device: torch.device, stream: TextIO
@@ -92,7 +107,8 @@ class Trainer:
         self.backend = backend
         self.update = 0
         self.targets = 0
-        self._device = device
+        self.device = device
+        self._skipped_before = 0
         self._folder = folder
         self._loader = Loader(config, data.read_tokens(folder / data.TRAIN_FILE), seed=seed, device=device)
         self._log = Log(stream)
@@ -102,18 +118,18 @@ class Trainer:
     def train(self, num_updates: int) -> Counts:
         """Run updates on the production path, asynchronously."""
         microbatches = targets = 0
+        skipped = self.backend.num_skipped()
         for _ in range(num_updates):
             batches = self._loader.microbatches(self.update)
             update = self.update
             self.local_update(batches)
-            if self.config.workers > 1:
-                self.backend.combine(update)
-                self._executed["combinations"] += 1
+            self._combine(update)
             if (update + 1) % self.config.log_every == 0:
                 self._log.record(update, schedule.learning_rate(self.config, update), self.losses())
             microbatches += len(batches) * self.config.workers
             targets += sum(sum(batch.num_targets) for batch in batches)
-        return Counts(updates=num_updates, microbatches=microbatches, targets=targets)
+        skipped = self.backend.num_skipped() - skipped
+        return Counts(updates=num_updates, microbatches=microbatches, skipped=skipped, targets=targets)
 
     def local_update(self, batches: Sequence[Batch]) -> None:
         """One whole update of every worker without consensus."""
@@ -121,6 +137,10 @@ class Trainer:
         self._executed["updates"] += 1
         self.update += 1
         self.targets += sum(sum(batch.num_targets) for batch in batches)
+
+    def skipped(self) -> int:
+        """Updates since the last load that were skipped for want of finite gradients."""
+        return self.backend.num_skipped() - self._skipped_before
 
     def losses(self) -> Tensor:
         """Nats per target of each worker in the last update [workers]."""
@@ -130,8 +150,8 @@ class Trainer:
 
     def sync(self) -> None:
         """Wait for the device and write the log lines that were queued."""
-        if self._device.type == "cuda":
-            torch.cuda.synchronize(self._device)
+        if self.device.type == "cuda":
+            torch.cuda.synchronize(self.device)
         self._log.flush()
 
     def microbatches(self, update: int) -> list[Batch]:
@@ -142,39 +162,111 @@ class Trainer:
         """Copy canonical tensors into the live ones, in place; absent moments become zero.
 
         Args:
-            tensors: {(quantity, worker, name): tensor}.
+            tensors: {(quantity, worker, name): tensor}. A shared head may be given or not.
             step: the number of updates that the state has behind it.
+
+        Raises:
+            KeyError: for a tensor that is missing or unknown.
+            ValueError: for another shape, or for a shared head unlike the embedding.
         """
-        used: set[tuple[str, int, str]] = set()
+        known: set[tuple[str, int, str]] = set()
         with torch.no_grad():
             for quantity in (PARAMETERS, *MOMENTS):
+                loaded: set[int] = set()
                 for worker, name, live in self.backend.state(quantity):
                     key = (quantity, worker, name)
-                    _load_one(live, key, tensors)
-                    used.add(key)
-        unknown = [key for key in tensors if key not in used]
+                    known.add(key)
+                    if live.data_ptr() not in loaded:
+                        _load_one(live, key, tensors)
+                    elif key in tensors and not torch.equal(live, tensors[key].to(live.device)):
+                        raise ValueError(f"{key} shares its storage with another tensor, but has other values")
+                    loaded.add(live.data_ptr())
+        unknown = [key for key in tensors if key not in known]
         if unknown:
             raise KeyError(f"no such tensor: {unknown[0]}")
-        self.backend.set_step(step)
-        self.update = step
-        self.targets = 0
+        self._begin_at(step)
+
+    def optimizer_check(
+        self, parameters: Mapping[tuple[int, str], Tensor], gradients: Sequence[Mapping[tuple[int, str], Tensor]]
+    ) -> Iterator[tuple[str, int, str, Tensor]]:
+        """Step the optimizers from update 0 on, on given gradients that are not clipped; live parameters and moments.
+
+        The training's own state is lost.
+        """
+        self._fill(PARAMETERS, parameters)
+        for moment in MOMENTS:
+            self._fill(moment, None)
+        self._begin_at(0)
+        for update, given in enumerate(gradients):
+            self.backend.make_gradients()
+            self._fill(GRADIENTS, given)
+            self.backend.step(update)
+        for quantity in (PARAMETERS, *MOMENTS):
+            for worker, name, live in self._distinct(quantity):
+                yield quantity, worker, name, live
+
+    def mix(self, parameters: Mapping[tuple[int, str], Tensor], update: int) -> Iterator[tuple[int, str, Tensor]]:
+        """The consensus of an update alone, on given parameters; live parameters, and the moments beside them.
+
+        Before it the first moments are minus the parameters and the second their squares; afterwards they must still
+        be. They are named exp_avg/NAME and exp_avg_sq/NAME. The training's own state is lost.
+        """
+        for quantity in (PARAMETERS, *MOMENTS):
+            self._fill(quantity, parameters)
+        with torch.no_grad():
+            for (_, _, first), (_, _, second) in zip(*(self._distinct(moment) for moment in MOMENTS), strict=True):
+                first.neg_()
+                second.square_()
+        self._combine(update)
+        for quantity in (PARAMETERS, *MOMENTS):
+            for worker, name, live in self._distinct(quantity):
+                yield worker, name if quantity == PARAMETERS else f"{quantity}/{name}", live
 
     def evaluate(self) -> tuple[float, int]:
         """Nats and targets of the whole validation split for the mean of the workers' models."""
-        scored = model.GPT(self.config).to(self._device).requires_grad_(requires_grad=False)
+        scored = model.GPT(self.config).to(self.device).requires_grad_(requires_grad=False)
         scored.load_state_dict(self._mean_parameters())
         context = self.config.context
         batches = data.validation_batches(
             data.read_tokens(self._folder / data.VALIDATION_FILE),
             context=context,
             batch=max(EVALUATION_TOKENS // context, 1),
-            device=self._device,
+            which=self.config.targets,
+            device=self.device,
         )
-        return _score(scored, batches, self.config.precision, self._device)
+        return _score(scored, batches, self.config.precision, self.device)
 
     def executed(self) -> dict[str, int]:
         """How many updates and combinations this object ran."""
         return dict(self._executed)
+
+    def _combine(self, update: int) -> None:
+        if self.config.workers > 1:
+            self.backend.combine(update)
+            self._executed["combinations"] += 1
+
+    def _begin_at(self, step: int) -> None:
+        self.backend.set_step(step)
+        self.update = step
+        self.targets = 0
+        self._skipped_before = self.backend.num_skipped()
+
+    def _distinct(self, quantity: str) -> Iterator[tuple[int, str, Tensor]]:
+        """The backend's tensors without those that share another one's storage."""
+        seen: set[int] = set()
+        for worker, name, live in self.backend.state(quantity):
+            if live.data_ptr() not in seen:
+                seen.add(live.data_ptr())
+                yield worker, name, live
+
+    @torch.no_grad()
+    def _fill(self, quantity: str, tensors: Mapping[tuple[int, str], Tensor] | None) -> None:
+        """Copy one quantity, or zeros, into the live tensors; one tensor at a time is asked for."""
+        for worker, name, live in self._distinct(quantity):
+            if tensors is None:
+                live.zero_()
+            else:
+                live.copy_(tensors[worker, name])
 
     def _mean_parameters(self) -> dict[str, Tensor]:
         """The average model; summed in worker order, so that both backends round alike."""
@@ -208,15 +300,30 @@ def _score(scored: model.GPT, batches: Iterable[Batch], precision: str, device: 
 
 
 def autocast(precision: str, device: torch.device) -> contextlib.AbstractContextManager[object]:
-    """Nothing for fp32; bf16 products over fp32 parameters otherwise."""
+    """Nothing for fp32; products in half the bits over fp32 parameters otherwise."""
     if precision == "fp32":
         return contextlib.nullcontext()
-    return torch.autocast(device.type, torch.bfloat16)
+    return torch.autocast(device.type, DTYPES[precision])
+
+
+def check_precision(precision: str, device: torch.device) -> None:
+    """Refuse a precision that torch would silently replace by fp32.
+
+    Raises:
+        ConfigError: if torch's autocast does not know it on this device.
+    """
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        with autocast(precision, device):
+            if precision != "fp32" and not torch.is_autocast_enabled(device.type):
+                raise ConfigError(
+                    "precision", f"torch {torch.__version__} has no {precision} autocast on {device.type}"
+                )
 
 
 def attention_kernel(config: Config, sequences: int, device: torch.device) -> str:
     """The kernel that scaled_dot_product_attention picks for the shapes of training."""
-    dtype = torch.bfloat16 if config.precision == "bf16" else torch.float32
+    dtype = DTYPES[config.precision]
     shape = (sequences, config.shape.heads, config.context, config.shape.width // config.shape.heads)
     query = torch.empty(shape, dtype=dtype, device=device, requires_grad=True)
     choice = torch._fused_sdp_choice(query, query, query, is_causal=True)  # noqa: SLF001  # torch has no public name for it

@@ -43,6 +43,28 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.fixture(scope="session")
+def script(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A play of 20,000 bytes and one of 1,000, with speakers, directions and lines of any length."""
+    folder = tmp_path_factory.mktemp("script")
+    generator = torch.Generator().manual_seed(6)
+
+    def words(least: int, most: int) -> str:
+        length = int(torch.randint(least, most, (), generator=generator))
+        return bytes(torch.randint(97, 123, (length,), generator=generator).tolist()).decode()
+
+    def scene() -> str:
+        lines = "  \n".join(words(3, 60) for _ in range(int(torch.randint(1, 9, (), generator=generator))))
+        return f"_{words(4, 40)}_\n\n**{words(3, 20).upper()}**  \n{lines}\n\n"
+
+    for name, size in (("train.bin", 20_000), ("val.bin", 1_000)):
+        text = "# A PLAY\n\n## ACT I\n\n"
+        while len(text) < size:
+            text += scene()
+        (folder / name).write_bytes(text[:size].encode())
+    return folder
+
+
 @pytest.fixture
 def make(corpus: Path) -> MakeTrainer:
     """A trainer of one backend: make("native", workers=4, mode="packed")."""

@@ -92,7 +92,7 @@ def test_an_epoch_or_a_batch_larger_than_the_corpus_is_refused(corpus: Path) -> 
 
 def test_validation_covers_every_target_once(corpus: Path) -> None:
     content = (corpus / "val.bin").read_bytes()
-    batches = list(validation_batches(read_tokens(corpus / "val.bin"), context=16, batch=5, device=CPU))
+    batches = list(validation_batches(read_tokens(corpus / "val.bin"), context=16, batch=5, which="all", device=CPU))
     targets = torch.cat([batch.targets.flatten() for batch in batches])
     assert bytes(targets[targets != IGNORED].tolist()) == content[1:]
     assert sum(batch.num_targets[0] for batch in batches) == 699
