@@ -133,7 +133,7 @@ class Matched:
         if what == OPTIMIZER:
             self._check_isolated(what, entries, [f"{quantity}/" for quantity in LOADED])
         if what == CONSENSUS:
-            self._check_isolated(what, entries, [""])
+            self._check_isolated(what, entries, ["", *_moments_beside(entries)])
         ties = self._offering.ties
         return entries, [[worker, alias, name] for (worker, alias), name in ties.items()]
 
@@ -324,6 +324,12 @@ class Matched:
             if expected.get(key) != found.get(key):
                 text = f"{what}: worker {key[0]} {key[1]} is {found.get(key)}, not {expected.get(key)}"
                 raise SideError("rubbish", text)
+
+
+def _moments_beside(entries: Sequence[Entry]) -> list[str]:
+    """Return the prefixes of the moments that ``mix`` yields beside the parameters; either, both or none."""
+    prefixes = [f"{quantity}/" for quantity in LOADED if quantity != PARAMETERS]
+    return [prefix for prefix in prefixes if any(entry.name.startswith(prefix) for entry in entries)]
 
 
 def _flatten(returned: Any) -> Iterator[Any]:

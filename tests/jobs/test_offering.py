@@ -212,6 +212,24 @@ def test_isolated_consensus_mixes_inputs_of_its_round(side: Side) -> None:
     assert found[0] != found[1]
 
 
+@pytest.mark.parametrize(
+    ("line", "is_whole"),
+    [('yield worker, f"exp_avg/{name}", -tensor', True), ('if name == "a": yield worker, "exp_avg/a", -tensor', False)],
+)
+def test_a_consensus_may_offer_the_moments_that_it_shall_leave_alone(tmp_path: Path, line: str, is_whole: bool) -> None:
+    mixed = "yield worker, name, (tensor + parameters[1 - worker, name]) / 2\n"
+    assert mixed in ADAPTER
+    served = start(tmp_path, ADAPTER.replace(mixed, f"{mixed}            {line}\n"))
+    served.ask("isolate", check="consensus", round=0, sd="0.02", seed=5)
+    if is_whole:
+        names = [name for _, name, *_ in served.ask("open", what="consensus")["tensors"]]
+        assert names == [name for one in ("a", "b.weight", "c") for name in (one, f"exp_avg/{one}")] * 2
+    else:
+        with pytest.raises(RefusedError, match=r"exp_avg/b\.weight"):
+            served.ask("open", what="consensus")
+    served.end()
+
+
 def test_what_was_forgotten_is_gone(side: Side) -> None:
     side.worker.ask("isolate", check="consensus", round=0, sd="0.02", seed=5)
     side.open("parameters")

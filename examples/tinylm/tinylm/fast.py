@@ -131,7 +131,7 @@ class Fast:
             clip_per_worker([arena.gradients for arena in self._arenas], self._config.clip)
 
     def _inverse_targets(self, batches: Sequence[Batch]) -> Tensor:
-        """1 / targets of the whole update, per worker [K]; full batches repeat the same few, which stay on the device."""
+        """1 / targets of the whole update, per worker [K]; the few patterns of full batches stay on the device."""
         counts = tuple(map(sum, zip(*(batch.num_targets for batch in batches), strict=True)))
         if counts not in self._inverse:
             if len(self._inverse) == MOST_KEPT:
