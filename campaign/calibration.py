@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import TypeAlias
 
 from acceptance.formats import Ending
-from campaign.documents import Calibration, Receipt, Slot, ThroughputRules
+from campaign.documents import Calibration, NumericalRules, Receipt, Slot, ThroughputRules
 from campaign.errors import EvidenceError
 
 Calibrations: TypeAlias = Mapping[tuple[str, str], Calibration]
@@ -16,6 +17,8 @@ Calibrations: TypeAlias = Mapping[tuple[str, str], Calibration]
 
 BOUNDED_KINDS = ("pilot", "solo", "control_pair", "pair")
 """Kinds of slots whose files have a known size, and whose time the limits bound."""
+CASE_KINDS = ("control_case", "case")
+"""Kinds of slots that compare matched updates: how much there is to compare depends on the model."""
 
 
 def pilot_rate(receipt: Receipt) -> float:
@@ -46,21 +49,56 @@ def updates_per_window(rules: ThroughputRules, rates_per_s: Sequence[float], ear
     return 2 * updates if Ending.WINDOW_SHORT in earlier else updates
 
 
-def about_seconds(rules: ThroughputRules, slot: Slot, calibrations: Calibrations) -> float | None:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Experience:
+    """What has been found so far of how long slots take."""
+
+    calibrations: Calibrations = field(default_factory=dict)
+    case_s: Mapping[tuple[str, str], float] = field(default_factory=dict)
+    """Seconds of a completed case, by kind of slot and workload."""
+
+
+def about_seconds(
+    rules: ThroughputRules, numerical: NumericalRules | None, slot: Slot, known: Experience
+) -> float | None:
     """Return how long a slot will take, from the pilots; None while one that it needs is missing.
 
     Each side's set-up and warm-up, as its pilot had them, and its windows. Both sides execute the updates of every
-    window, as many as the faster side needs.
+    window, as many as the faster side needs. A case takes as long as one of its workload took; until there is one,
+    its set-ups and updates are counted, without the comparison.
+
+    Args:
+        rules: The rules of the throughput family.
+        numerical: Those of the numerical family, if it is declared.
+        slot: The slot.
+        known: What is known so far.
     """
-    if slot.kind not in BOUNDED_KINDS:
+    if slot.kind not in (*BOUNDED_KINDS, *CASE_KINDS):
         return None
     sides = ["baseline" if side == "baseline_again" else side for side in slot.order]
-    found = [calibrations.get((side, slot.workload)) for side in sides]
-    known = [calibration for calibration in found if calibration is not None and calibration.updates_per_s > 0]
-    if len(known) < len(found):
+    found = [known.calibrations.get((side, slot.workload)) for side in sides]
+    usable = [calibration for calibration in found if calibration is not None and calibration.updates_per_s > 0]
+    if len(usable) < len(found):
         return None
-    startup_s = sum(calibration.startup_s for calibration in known)
+    if slot.kind in CASE_KINDS:
+        return _about_case(numerical, slot, usable, known.case_s) if numerical is not None else None
+    startup_s = sum(calibration.startup_s for calibration in usable)
     if slot.kind == "pilot":
-        return startup_s + len(known) * float(rules.pilot_s)
-    updates = rules.windows * updates_per_window(rules, [calibration.updates_per_s for calibration in known])
-    return startup_s + sum(updates / calibration.updates_per_s for calibration in known)
+        return startup_s + len(usable) * float(rules.pilot_s)
+    updates = rules.windows * updates_per_window(rules, [calibration.updates_per_s for calibration in usable])
+    return startup_s + sum(updates / calibration.updates_per_s for calibration in usable)
+
+
+def _about_case(
+    rules: NumericalRules, slot: Slot, sides: Sequence[Calibration], case_s: Mapping[tuple[str, str], float]
+) -> float:
+    seen = case_s.get((slot.kind, slot.workload), case_s.get(("control_case", slot.workload)))
+    if seen is not None:
+        return seen
+    shares = slot.kind == "control_case" and slot.workload in rules.shared_executor
+    if shares:
+        sides = sides[:1]
+    # Sides that take turns on the device are built anew for every turn, unless they share one process.
+    in_turns = not shares and slot.workload in (*rules.serialized, *rules.shared_executor)
+    starts = rules.updates if in_turns else 1
+    return sum(starts * side.startup_s + rules.updates / side.updates_per_s for side in sides)

@@ -17,9 +17,11 @@ from sqlalchemy.orm import Session
 
 from acceptance import formats
 from campaign import database, documents, files
+from campaign.cases import CaseBook, check_attempt
 from campaign.database import AttemptRecord, Stored
 from campaign.errors import EvidenceError
 from campaign.frozen import Frozen, check_recorded, read_frozen
+from campaign.inputs import check_folder
 from campaign.ledger import Ledger
 from campaign.paths import AttemptPaths, HomePaths
 from campaign.sealed import Expected, Finding, SealedAttempt, TamperedError, check_job, is_leftover, read_attempt
@@ -81,6 +83,8 @@ class _Found:
     running: int = 0
     refused: set[Key] = field(default_factory=set)
     """Attempts with a finding of their own."""
+    book: CaseBook = field(default_factory=CaseBook)
+    """What the attempts of the numerical family say of their inputs."""
 
 
 def receipt_name(key: Key) -> str:
@@ -108,6 +112,8 @@ class _Plans:
     paths: HomePaths
     history: acts.History
     slots: Mapping[str, documents.Slot]
+    known: Mapping[str, str]
+    """Receipts that earlier collections recorded."""
     read: dict[str, documents.AllocationPlan] = field(default_factory=dict)
     """Plans by allocation, each read and checked once."""
 
@@ -236,6 +242,7 @@ def _read_one(paths: HomePaths, frozen: Frozen, plans: _Plans, attempt: acts.Att
     _check_ended(paths, attempt)
     folder = paths.attempt(*key)
     if not folder.receipt.exists() and not folder.receipt.is_symlink():
+        found.book.is_open |= attempt.slot.startswith("baseline/pilot/")
         if attempt.ended is None:
             found.running += 1
         else:
@@ -255,7 +262,11 @@ def _read_one(paths: HomePaths, frozen: Frozen, plans: _Plans, attempt: acts.Att
     )
     sealed, findings = read_attempt(folder, expected)
     if sealed is not None:
-        findings = tuple(check_job(sealed.start, paths.allocation(attempt.allocation)))
+        is_known = plans.known.get(receipt_name(key)) == sealed.receipt_sha256
+        findings = (
+            *check_job(sealed.start, paths.allocation(attempt.allocation)),
+            *check_attempt(sealed, expected.planned, frozen.protocol, folder, is_known=is_known),
+        )
     found.findings.extend(findings)
     if sealed is None or findings:
         found.refused.add(key)
@@ -263,6 +274,7 @@ def _read_one(paths: HomePaths, frozen: Frozen, plans: _Plans, attempt: acts.Att
         found.records.append(_sealed_record(sealed, str(folder.receipt)))
         found.receipts[key] = sealed.receipt
         found.starts[key] = sealed.start
+        found.book.note(sealed, expected.planned, folder)
 
 
 # --- the whole home ---------------------------------------------------------------------------------------------------
@@ -304,7 +316,7 @@ def _strangers(paths: HomePaths, history: acts.History) -> Iterator[Finding]:
 def read_home(paths: HomePaths, frozen: Frozen, history: acts.History, known: Mapping[str, str]) -> _Found:
     """Read and check everything that the attempts left; touches nothing."""
     found = _Found()
-    plans = _Plans(paths=paths, history=history, slots=frozen.slots())
+    plans = _Plans(paths=paths, history=history, slots=frozen.slots(), known=known)
     for attempt in _intended(history):
         try:
             _read_one(paths, frozen, plans, attempt, found)
@@ -316,6 +328,7 @@ def read_home(paths: HomePaths, frozen: Frozen, history: acts.History, known: Ma
             found.findings.append(_unreadable(error, paths.attempt(attempt.slot, attempt.attempt).root))
     _refuse_vanished(paths, found, known)
     found.findings.extend(_strangers(paths, history))
+    found.findings.extend(found.book.disagreements())
     return found
 
 
@@ -371,6 +384,17 @@ def _store(paths: HomePaths, session: Session, found: _Found) -> None:
             database.delete_attempt(session, record.key)  # it was without a receipt, and now it has one
             new.append(record)
     database.insert_attempts(session, new)
+
+
+def _check_inputs(paths: HomePaths, session: Session, found: _Found) -> None:
+    """Check the files below inputs/; one that is as it was when its digest was found right is not hashed again."""
+    known = database.stored_stamps(session)
+    # What a refused pilot listed is not known, and must not be blamed on whoever wrote it.
+    is_open = found.book.is_open or any(slot.startswith("baseline/pilot/") for slot, _ in found.refused)
+    findings, stamps = check_folder(paths, found.book.pilots, known, is_open=is_open)
+    found.findings.extend(findings)
+    if stamps != known:
+        database.store_stamps(session, stamps)
 
 
 def _summarise(session: Session, found: _Found) -> Collection:
@@ -439,6 +463,7 @@ def collect(paths: HomePaths, ledger: Ledger, *, rebuild: bool = False) -> Colle
     digests = {"manifest_sha256": frozen.manifest_sha256, "protocol_sha256": frozen.protocol_sha256}
     with database.open_database(target, **digests) as session:
         _store(paths, session, found)
+        _check_inputs(paths, session, found)
         collection = _summarise(session, found)
     if rebuild:
         with files.writing(paths.database):

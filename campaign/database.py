@@ -40,10 +40,12 @@ from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column
 from acceptance import formats
 from campaign import files
 from campaign.errors import CampaignError, InfrastructureError, StateError
+from campaign.inputs import Stamp
 
 APPLICATION_ID = 0x43414D50
 """``CAMP``: what `file` and sqlite3 show as the owner of the format."""
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
+"""2: the tables of the numerical family."""
 LARGEST_DOUBLE = "1.7976931348623157e308"
 
 _STRICT = {"sqlite_strict": True}
@@ -110,6 +112,23 @@ class SealedFile(Base):
     sha256: Mapped[str] = mapped_column(TEXT)
 
 
+class InputFile(Base):
+    """A file below inputs/ whose digest was found right, as the file system described it then."""
+
+    __tablename__ = "inputs"
+    __table_args__ = (
+        CheckConstraint("bytes >= 0", name="size"),
+        CheckConstraint("length(name) > 64", name="digest"),
+        _STRICT,
+    )
+
+    name: Mapped[str] = mapped_column(TEXT, primary_key=True)
+    bytes: Mapped[int] = mapped_column(Integer)
+    inode: Mapped[str] = mapped_column(TEXT)
+    modified_ns: Mapped[int] = mapped_column(Integer)
+    changed_ns: Mapped[int] = mapped_column(Integer)
+
+
 # --- tables generated from acceptance.formats -------------------------------------------------------------------------
 
 
@@ -131,8 +150,13 @@ def _check(column: formats.Column) -> str:
     return "1" if column.optional else f"length({name}) > 0"
 
 
+def _may_be_null(column: formats.Column) -> bool:
+    return column.optional and column.kind is not formats.Kind.TEXT
+
+
 def _columns(table: formats.Table) -> list[Column[Any]]:
-    return [Column(column.name, _TYPES[column.kind], nullable=False) for column in table.columns]
+    # An empty field is NULL where it would be a number, and an empty text where it is one.
+    return [Column(column.name, _TYPES[column.kind], nullable=_may_be_null(column)) for column in table.columns]
 
 
 def _checks(table: formats.Table) -> list[CheckConstraint]:
@@ -343,9 +367,14 @@ class AttemptRecord:
 
 def _values(row: formats.Row, table: formats.Table) -> dict[str, Any]:
     """Return a row's values as SQLite takes them: exact decimals become doubles, their text stays in ``raw``."""
-    numbers = {column.name for column in table.columns if column.kind is formats.Kind.DECIMAL}
-    found = {name: float(value) if name in numbers else value for name, value in row.values.items()}
+    found = {column.name: _value(column, row.values[column.name]) for column in table.columns}
     return {**found, "raw": row.raw}
+
+
+def _value(column: formats.Column, value: formats.Value) -> formats.Value | None:
+    if value == "" and _may_be_null(column):
+        return None
+    return float(value) if column.kind is formats.Kind.DECIMAL else value
 
 
 def _receipt_values(record: AttemptRecord) -> dict[str, Any]:
@@ -418,6 +447,31 @@ def stored_attempts(session: Session) -> dict[tuple[str, int], Stored]:
         key = (slot, attempt)
         found[key] = Stored(raw=raw, ending=ending, receipt_sha256=receipts.get(key, ""), lines=own)
     return found
+
+
+def stored_stamps(session: Session) -> dict[str, Stamp]:
+    """Return, by name, what the file system said of the files below inputs/ whose digests were found right."""
+    return {
+        row.name: Stamp(num_bytes=row.bytes, inode=row.inode, modified_ns=row.modified_ns, changed_ns=row.changed_ns)
+        for row in session.scalars(select(InputFile))
+    }
+
+
+def store_stamps(session: Session, stamps: Mapping[str, Stamp]) -> None:
+    """Remember the files below inputs/ whose digests were found right, in place of all that were known."""
+    session.execute(delete(InputFile))
+    rows = [
+        {
+            "name": name,
+            "bytes": stamp.num_bytes,
+            "inode": stamp.inode,
+            "modified_ns": stamp.modified_ns,
+            "changed_ns": stamp.changed_ns,
+        }
+        for name, stamp in sorted(stamps.items())
+    ]
+    if rows:
+        session.execute(insert(InputFile), rows)
 
 
 def sorted_lines(session: Session, file: str, owners: Sequence[str]) -> list[str]:

@@ -221,10 +221,8 @@ def _interpreters(paths: HomePaths) -> dict[str, tuple[str, ...]]:
     return found
 
 
-def _check_interpreter(name: str, command: Sequence[str], environment: Mapping[str, str]) -> Check:
-    shown = " ".join(command)
-    remedy = "reinstall that interpreter where it was when it was frozen, or freeze again with another one"
-    script = "import sys; print('.'.join(map(str, sys.version_info[:3])))"
+def _ask(command: Sequence[str], script: str, environment: Mapping[str, str]) -> tuple[bool, str]:
+    """Return whether an interpreter ran a script, and what it said, or why it did not."""
     try:
         done = subprocess.run(
             [*command, "-P", "-s", "-c", script],
@@ -237,16 +235,35 @@ def _check_interpreter(name: str, command: Sequence[str], environment: Mapping[s
             check=False,
         )
     except (OSError, subprocess.TimeoutExpired) as error:
-        return Check(name=f"interpreter of {name}", mark=Mark.FAIL, found=f"{shown}: {error}", remedy=remedy)
+        return False, str(error)
     if done.returncode != 0:
         said = (done.stderr.strip().splitlines() or ["it said nothing"])[-1]
-        found = f"{shown}: exit {done.returncode}: {said}"
-        return Check(name=f"interpreter of {name}", mark=Mark.FAIL, found=found, remedy=remedy)
-    return Check(name=f"interpreter of {name}", mark=Mark.OK, found=f"{shown}: Python {done.stdout.strip()}")
+        return False, f"exit {done.returncode}: {said}"
+    return True, done.stdout.strip()
+
+
+def _check_interpreter(name: str, command: Sequence[str], environment: Mapping[str, str]) -> Check:
+    script = "import sys; print('.'.join(map(str, sys.version_info[:3])))"
+    ran, said = _ask(command, script, environment)
+    shown = " ".join(command)
+    if ran:
+        return Check(name=f"interpreter of {name}", mark=Mark.OK, found=f"{shown}: Python {said}")
+    remedy = "reinstall that interpreter where it was when it was frozen, or freeze again with another one"
+    return Check(name=f"interpreter of {name}", mark=Mark.FAIL, found=f"{shown}: {said}", remedy=remedy)
+
+
+def check_torch(command: Sequence[str], environment: Mapping[str, str]) -> Check:
+    """Check that the harness's interpreter has what compares the tensors of numerical cases."""
+    ran, said = _ask(command, "import torch; print(torch.__version__)", environment)
+    shown = " ".join(command)
+    if ran:
+        return Check(name="torch of harness", mark=Mark.OK, found=f"{shown}: torch {said}")
+    remedy = "install torch there, or freeze again with an interpreter under [harness] python that has it"
+    return Check(name="torch of harness", mark=Mark.FAIL, found=f"{shown}: {said}", remedy=remedy)
 
 
 def check_sides(paths: HomePaths, environment: Mapping[str, str]) -> Iterator[Check]:
-    """Check that the interpreters of the harness and of each frozen side run on this machine.
+    """Check that the interpreters of the harness and of each frozen side run on this machine, with what they need.
 
     Args:
         paths: The home.
@@ -254,6 +271,7 @@ def check_sides(paths: HomePaths, environment: Mapping[str, str]) -> Iterator[Ch
     """
     try:
         interpreters = _interpreters(paths)
+        is_numerical = documents.Protocol.read(paths.protocol).numerical is not None
     except CampaignError as error:
         yield Check(
             name="manifests",
@@ -264,3 +282,5 @@ def check_sides(paths: HomePaths, environment: Mapping[str, str]) -> Iterator[Ch
         return
     for name, command in interpreters.items():
         yield _check_interpreter(name, command, environment)
+    if is_numerical:
+        yield check_torch(interpreters["harness"], environment)

@@ -553,6 +553,42 @@ class Receipt(Document):
     files: tuple[SealedFile, ...]
 
 
+class StateInput(Document):
+    """One quantity of one worker of a canonical initial state: a file below inputs/."""
+
+    quantity: Literal["parameters", "exp_avg", "exp_avg_sq"]
+    worker: Natural
+    sha256: str
+    bytes: Natural
+
+
+class BatchInput(Document):
+    """The exact inputs of one matched update: a file below inputs/."""
+
+    update: Positive
+    sha256: str
+    bytes: Natural
+
+
+class Inputs(Document):
+    """inputs.json: the canonical inputs of one workload's cases."""
+
+    format: Literal["inputs/1"] = "inputs/1"
+    workload: str
+    config_sha256: str
+    moments: Literal["fresh", "warm"]
+    step: Natural
+    """Updates that the state has behind it."""
+    state: tuple[StateInput, ...]
+    batches: tuple[BatchInput, ...]
+
+    @property
+    def files(self) -> dict[str, int]:
+        """Size by SHA-256 of every file that it names."""
+        state = {one.sha256: one.bytes for one in self.state}
+        return {**state, **{one.sha256: one.bytes for one in self.batches}}
+
+
 class Identity(Document):
     """evidence/identity.json."""
 
@@ -630,6 +666,24 @@ class OtherCandidate(Document):
     """What the last report said of it; None if there was none."""
 
 
+class CaseSummary(Document):
+    """One completed numerical case: how it was run, from its receipt."""
+
+    workload: str
+    comparison: Literal["candidate", "control"]
+    attempt: int
+    executor: Literal["independent", "shared"]
+    serialized: bool
+    transport: Literal["shared_memory", "device_memory"]
+    transport_reason: str
+    tied: tuple[str, ...]
+    load_s: float
+    train_s: float
+    compare_s: float
+    compared_bytes: int
+    inputs_sha256: str
+
+
 class Provenance(Document):
     """provenance.json: what a report says beside the verdict. Acceptance never reads it."""
 
@@ -648,6 +702,8 @@ class Provenance(Document):
     attempts: tuple[AttemptSummary, ...]
     missing_slots: tuple[str, ...]
     """Slots of the protocol without an attempt that has an ending."""
+    cases: tuple[CaseSummary, ...] = ()
+    """Completed numerical cases, by workload, comparison and attempt."""
     nodes: tuple[str, ...]
     devices: tuple[str, ...]
     machines: tuple[Machine, ...]

@@ -11,6 +11,7 @@ import os
 import secrets
 import stat
 from collections.abc import Iterator
+from io import BufferedReader
 from pathlib import Path
 from typing import Any
 
@@ -28,14 +29,31 @@ def sha256_file(path: Path) -> str:
         return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
-def _read_regular(path: Path) -> bytes:
+def _open_regular(path: Path) -> BufferedReader:
     # O_NONBLOCK: opening a pipe must not wait for its writer.
     descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
         raise EvidenceError("not a regular file", where=str(path))
-    with os.fdopen(descriptor, "rb") as stream:
+    return os.fdopen(descriptor, "rb")
+
+
+def _read_regular(path: Path) -> bytes:
+    with _open_regular(path) as stream:
         return stream.read()
+
+
+def sha256_regular(path: Path) -> str:
+    """Return the SHA-256 of a regular file of any size, without following a link in its last part.
+
+    Raises:
+        EvidenceError: It is missing, unreadable or something else.
+    """
+    try:
+        with _open_regular(path) as stream:
+            return hashlib.file_digest(stream, "sha256").hexdigest()
+    except OSError as error:
+        raise EvidenceError(f"cannot be read: {error.strerror}", where=str(path)) from error
 
 
 def read_regular(path: Path) -> bytes:

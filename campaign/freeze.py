@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -151,7 +151,20 @@ def _freeze_baseline(
         )
         publish_home(work_folder, paths, manifest.to_bytes())
         _record_baseline(work.ledger, paths, manifest)
-    return _baseline_result(paths, manifest, side.notes)
+    return _baseline_result(paths, manifest, (*side.notes, *_harness_notes(config, side)))
+
+
+def _harness_notes(config: Config, side: FrozenSide) -> Iterator[str]:
+    """Say where the interpreter that runs the harness seems to lack what it will need."""
+    if config.numerical is None:
+        return
+    own = config.harness_python != config.baseline.python or bool(config.baseline.launch)
+    interpreter = machine.read_interpreter(str(config.harness_python)) if own else side.interpreter
+    if interpreter.distributions is not None and "torch" not in interpreter.distributions:
+        yield (
+            f"harness: torch is not installed for {config.harness_python}, and the numerical cases are compared with "
+            "it: campaign doctor; another interpreter can be named under [harness] python, before the freeze"
+        )
 
 
 def _require_acceptable(

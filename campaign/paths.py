@@ -5,6 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+INPUTS = "inputs.json"
+"""The canonical inputs of a workload's cases, beside the receipt of the baseline's pilot."""
+TENSORS = "tensors.csv.gz"
+"""The comparison of a case, tensor by tensor."""
+
 
 @dataclass(frozen=True, slots=True)
 class SnapshotPaths:
@@ -112,6 +117,16 @@ class AttemptPaths:
     def receipt(self) -> Path:
         """``receipt.json``, written last: it seals the other files."""
         return self.root / "receipt.json"
+
+    @property
+    def inputs(self) -> Path:
+        """``inputs.json``: the canonical inputs that the baseline's pilot recorded."""
+        return self.root / INPUTS
+
+    @property
+    def tensors(self) -> Path:
+        """``tensors.csv.gz``: a case's comparison tensor by tensor; sealed, never merged."""
+        return self.root / TENSORS
 
     def table(self, file: str) -> Path:
         """Return the path of an evidence table of this attempt."""
@@ -222,6 +237,19 @@ class HomePaths:
     def attempt(self, slot: str, number: int) -> AttemptPaths:
         """Return the paths of one attempt."""
         return AttemptPaths(self.attempts / slot / str(number))
+
+    @property
+    def inputs(self) -> Path:
+        """Folder of the canonical initial states and exact input batches of the cases, by digest."""
+        return self.root / "inputs"
+
+    def inputs_listing(self, sha256: str) -> Path:
+        """Return the list of one workload's canonical inputs: ``inputs/<sha256>.json``."""
+        return self.inputs / f"{sha256}.json"
+
+    def input_tensors(self, sha256: str) -> Path:
+        """Return one file of canonical inputs: ``inputs/<sha256>.safetensors``."""
+        return self.inputs / f"{sha256}.safetensors"
 
     @property
     def allocations(self) -> Path:

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import math
-from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from campaign import documents
 from campaign.bounds import most_seconds
-from campaign.calibration import BOUNDED_KINDS, Calibrations, about_seconds
+from campaign.calibration import BOUNDED_KINDS, CASE_KINDS, Experience, about_seconds
 from campaign.config.model import Config
 from campaign.documents import Slot
 from campaign.matrix import Expansion, expand
 from campaign.packing import Group, pack
+from campaign.pilots import CaseSize
 from campaign.power import RatioGate
-from campaign.protocol import expand_slots
+from campaign.protocol import expand_slots, numerical_rules
 
 TEXT_BYTES = 16 << 10
 """About what start.json, receipt.json, the tables and a quiet log of one slot take."""
@@ -33,6 +33,15 @@ class SlotRow:
     """None where the size depends on the model."""
     most_bytes: int | None
     """With every side's output at its limit."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InputsRow:
+    """The canonical inputs of the numerical cases, which workloads may share."""
+
+    num_workloads: int
+    about_bytes: int | None
+    """None while a baseline's pilot is missing: the size depends on the model."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,6 +89,8 @@ class Plan:
     num_production: int
     num_devices: int
     slots: tuple[SlotRow, ...]
+    inputs: InputsRow | None
+    """None where the numerical family is not declared."""
     allocations: tuple[AllocationRow, ...]
     balance: tuple[BalanceRow, ...]
     true_ratios: tuple[float, ...]
@@ -87,7 +98,12 @@ class Plan:
 
 
 def make_plan(
-    config: Config, *, sds: Sequence[float], true_ratios: Sequence[float], calibrations: Calibrations | None = None
+    config: Config,
+    *,
+    sds: Sequence[float],
+    true_ratios: Sequence[float],
+    known: Experience | None = None,
+    sizes: Mapping[str, CaseSize] | None = None,
 ) -> Plan:
     """Plan a campaign.
 
@@ -95,17 +111,20 @@ def make_plan(
         config: The configuration.
         sds: Standard deviations of the logarithm of a pair's ratio for which to show the power.
         true_ratios: True ratios for which to show the power.
-        calibrations: What pilots found so far.
+        known: What pilots and cases found so far.
+        sizes: How much there is to keep and compare of each workload whose baseline's pilot is complete.
     """
     expansion = expand(config)
     slots = expand_slots(config, expansion)
+    names = [workload.name for workload in expansion.workloads]
     return Plan(
         campaign=config.name,
         num_workloads=len(expansion.workloads),
         num_production=sum(workload.production for workload in expansion.workloads),
         num_devices=config.num_devices,
-        slots=_slot_rows(config, slots),
-        allocations=_allocation_rows(config, slots, calibrations or {}),
+        slots=_slot_rows(config, slots, sizes or {}),
+        inputs=_inputs_row(names, sizes or {}) if config.numerical is not None else None,
+        allocations=_allocation_rows(config, expansion, slots, known or Experience()),
         balance=_balance_rows(expansion, slots),
         true_ratios=tuple(true_ratios),
         power=tuple(_power_row(gate, text, sd, true_ratios) for sd in sds for gate, text in _gates(config, expansion)),
@@ -115,29 +134,54 @@ def make_plan(
 # --- slots and disk ---------------------------------------------------------------------------------------------------
 
 
-def _slot_rows(config: Config, slots: Iterable[Slot]) -> tuple[SlotRow, ...]:
-    counts = Counter((slot.side, slot.phase, slot.kind, len(slot.order)) for slot in slots)
-    rows = []
-    for (side, phase, kind, num_sides), count in counts.items():
-        known = kind in BOUNDED_KINDS
-        rows.append(
-            SlotRow(
-                side=side,
-                phase=phase,
-                kind=kind,
-                num_slots=count,
-                about_bytes=count * TEXT_BYTES if known else None,
-                most_bytes=count * (TEXT_BYTES + num_sides * config.limits.log_bytes) if known else None,
-            )
+def _slot_rows(config: Config, slots: Iterable[Slot], sizes: Mapping[str, CaseSize]) -> tuple[SlotRow, ...]:
+    groups: dict[tuple[str, str, str], list[Slot]] = {}
+    for slot in slots:
+        groups.setdefault((slot.side, slot.phase, slot.kind), []).append(slot)
+    return tuple(
+        SlotRow(
+            side=side,
+            phase=phase,
+            kind=kind,
+            num_slots=len(members),
+            about_bytes=_total([_about_bytes(config, slot, sizes) for slot in members]),
+            most_bytes=_total([_most_bytes(config, slot) for slot in members]),
         )
-    return tuple(rows)
+        for (side, phase, kind), members in groups.items()
+    )
+
+
+def _total(values: Sequence[int | None]) -> int | None:
+    known = [value for value in values if value is not None]
+    return sum(known) if len(known) == len(values) else None
+
+
+def _about_bytes(config: Config, slot: Slot, sizes: Mapping[str, CaseSize]) -> int | None:
+    if slot.kind in BOUNDED_KINDS:
+        return TEXT_BYTES
+    if slot.kind not in CASE_KINDS or config.numerical is None or slot.workload not in sizes:
+        return None
+    return TEXT_BYTES + sizes[slot.workload].table_bytes(config.numerical.updates)
+
+
+def _most_bytes(config: Config, slot: Slot) -> int | None:
+    return TEXT_BYTES + len(slot.order) * config.limits.log_bytes if slot.kind in BOUNDED_KINDS else None
+
+
+def _inputs_row(names: Sequence[str], sizes: Mapping[str, CaseSize]) -> InputsRow:
+    if not set(names) <= set(sizes):
+        return InputsRow(num_workloads=len(names), about_bytes=None)
+    files = {sha256: num_bytes for name in names for sha256, num_bytes in sizes[name].files.items()}
+    return InputsRow(num_workloads=len(names), about_bytes=sum(files.values()))
 
 
 # --- allocations and time ---------------------------------------------------------------------------------------------
 
 
-def _allocation_rows(config: Config, slots: Sequence[Slot], calibrations: Calibrations) -> tuple[AllocationRow, ...]:
-    rules = config.throughput.rules
+def _allocation_rows(
+    config: Config, expansion: Expansion, slots: Sequence[Slot], known: Experience
+) -> tuple[AllocationRow, ...]:
+    rules, numerical = config.throughput.rules, numerical_rules(config, expansion)
     # Without a [slurm] table nothing but the limits bounds the time: jobs may all run here, one after another.
     minutes = config.slurm.minutes if "slurm" in config.model_fields_set else math.inf
     groups: dict[tuple[str, str], list[Group]] = {}
@@ -152,7 +196,7 @@ def _allocation_rows(config: Config, slots: Sequence[Slot], calibrations: Calibr
                 config, [most_seconds(group, config.limits, rules.windows, minutes) for group in members]
             ),
             about_device_hours=_device_hours(
-                config, [about_seconds(rules, slot, calibrations) for group in members for slot in group]
+                config, [about_seconds(rules, numerical, slot, known) for group in members for slot in group]
             ),
         )
         for (side, phase), members in groups.items()

@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import shlex
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from acceptance.formats import Ending
+from campaign.calibration import CASE_KINDS
 from campaign.documents import Manifest, Protocol, Slot
 from campaign.observation import View
 from campaign.packing import pack
 from campaign.paths import HomePaths
 from campaign.state import ACTIVE, OUT_OF_REACH, AttemptState, AttemptStatus, SlotState, SlotStatus
 from campaign.submission.acts import Cluster
-from campaign.submission.cost import Expectation, device_hours, expect, pilots_found
+from campaign.submission.cost import Expectation, device_hours, expect, experience
 from campaign.table import table
 from campaign.transport import read_command
 
@@ -90,20 +91,36 @@ def _by_phase(slots: Iterable[SlotStatus]) -> dict[str, dict[str, int]]:
     }
 
 
-def gates_out_of_reach(protocol: Protocol, slots: Mapping[str, SlotStatus]) -> tuple[Gate, ...]:
-    """Return the ratio gates that need a slot which can no longer be completed; a pilot stands for what needs it."""
-    workloads = {workload.name: workload for workload in protocol.workloads}
+def _throughput_gates(protocol: Protocol, slot: Slot) -> Iterator[str]:
+    """Yield the ratio gates that need a slot; a pilot stands for what needs it."""
+    if slot.kind not in ("pilot", "pair"):
+        return
+    workload = protocol.workload(slot.workload)
     repeats = range(1, protocol.throughput.repeats + 1)
+    for repeat in [slot.repeat] if slot.kind == "pair" else repeats:
+        if workload.category:
+            yield f"throughput/{workload.category}/repeat-{repeat}"
+        if workload.production:
+            yield f"throughput/production/{workload.name}/repeat-{repeat}"
+
+
+def _numerical_gates(protocol: Protocol, slot: Slot) -> Iterator[str]:
+    """Yield the gates of the numerical family that need a slot, but for checks that an adapter may not offer."""
+    if protocol.numerical is None or slot.kind not in ("pilot", *CASE_KINDS):
+        return
+    for quantity in ("loss", "gradients", "parameters", "updates"):
+        yield f"numerical/{slot.workload}/{quantity}"
+    for quantity in protocol.numerical.gated_tensors:
+        yield f"numerical/{slot.workload}/{quantity}/tensors"
+
+
+def gates_out_of_reach(protocol: Protocol, slots: Mapping[str, SlotStatus]) -> tuple[Gate, ...]:
+    """Return the gates that need a slot which can no longer be completed; a pilot stands for what needs it."""
     gates: dict[str, str] = {}
     for name, status in slots.items():
-        if status.state not in OUT_OF_REACH or status.slot.kind not in ("pilot", "pair"):
-            continue
-        workload = workloads[status.slot.workload]
-        for repeat in [status.slot.repeat] if status.slot.kind == "pair" else repeats:
-            if workload.category:
-                gates.setdefault(f"throughput/{workload.category}/repeat-{repeat}", name)
-            if workload.production:
-                gates.setdefault(f"throughput/production/{workload.name}/repeat-{repeat}", name)
+        if status.state in OUT_OF_REACH:
+            for gate in (*_throughput_gates(protocol, status.slot), *_numerical_gates(protocol, status.slot)):
+                gates.setdefault(gate, name)
     return tuple(Gate(gate=gate, slot=slot) for gate, slot in gates.items())
 
 
@@ -139,7 +156,7 @@ def summarise(protocol: Protocol, manifest: Manifest, candidate: str, view: View
             if one.state in (AttemptState.UNKNOWN, AttemptState.INTERRUPTED)
         ),
         remaining_device_hours=_remaining_hours(protocol, manifest, remaining, cluster),
-        expected=expect(protocol, manifest.resources, cluster, remaining, pilots_found(slots)),
+        expected=expect(protocol, manifest.resources, cluster, remaining, experience(slots)),
         failures=tuple(
             Failure(slot=one.slot, attempt=one.attempt, ending=one.ending.value, reason=one.reason)
             for one in attempts
@@ -176,13 +193,25 @@ def status_text(progress: Progress) -> str:
         said = [f"  {one.slot} attempt {one.attempt}: {one.ending}: {one.reason}" for one in progress.failures]
         lines += ["attempts without evidence:", *_limited(said, "attempts")]
     if progress.out_of_reach:
-        said = [f"  {one.gate}: {one.slot} can no longer be completed" for one in progress.out_of_reach]
-        lines += ["gates out of reach:", *_limited(said, "gates")]
+        lines += ["gates out of reach:", *_limited(_gate_lines(progress.out_of_reach), "gates")]
     lines.append(
         f"remaining: at most {progress.remaining_device_hours:.2f} device-hours; "
         f"from the pilots: {progress.expected.text}"
     )
     return "\n".join(lines)
+
+
+def _gate_lines(gates: Iterable[Gate]) -> list[str]:
+    """Return a line for each gate; those of the numerical family that one slot blocks stand together."""
+    lines: dict[tuple[str, str], list[str]] = {}
+    for gate in gates:
+        family, subject, *rest = gate.gate.split("/")
+        key = f"{family}/{subject}" if family == "numerical" else gate.gate
+        lines.setdefault((key, gate.slot), []).append("/".join(rest))
+    return [
+        f"  {key}{f' ({len(quantities)} gates)' if len(quantities) > 1 else ''}: {slot} can no longer be completed"
+        for (key, slot), quantities in lines.items()
+    ]
 
 
 def is_active(view: View) -> bool:

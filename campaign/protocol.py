@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from decimal import Decimal, InvalidOperation
+from fnmatch import fnmatchcase
 from typing import Any, Literal, TypeAlias
 
 from acceptance.formats import TABLES
 from campaign import documents
 from campaign.config.model import Config
 from campaign.documents import Slot
-from campaign.matrix import Expansion, expand
+from campaign.matrix import Expansion, expand, suggest
 
 Order: TypeAlias = tuple[documents.SideName, ...]
 
 PAIR: tuple[documents.SideName, documents.SideName] = ("baseline", "candidate")
 CONTROL: tuple[documents.SideName, documents.SideName] = ("baseline", "baseline_again")
-UNMEASURED = ("numerical", "convergence")
+UNMEASURED = ("convergence",)
 """Families that may be planned and counted, but that no harness of this release measures."""
 
 
@@ -32,14 +33,15 @@ def build_protocol(config: Config) -> documents.Protocol:
                 (family,),
                 f"[{family}] cannot be frozen: this release does not measure the {family} family",
                 why="evidence that nobody collects would block every candidate",
-                hint=f"remove [{family}] to freeze the throughput family; campaign plan counts it as it stands",
+                hint=f"remove [{family}] to freeze the other families; campaign plan counts it as it stands",
             )
     expansion = expand(config)
     return documents.Protocol(
         campaign=config.name,
-        families=("throughput",),
+        families=("throughput",) if config.numerical is None else ("throughput", "numerical"),
         baseline_first=config.baseline_first,
         throughput=config.throughput.rules,
+        numerical=numerical_rules(config, expansion),
         limits=documents.Limits.of(dict(config.limits)),
         retries=documents.Retries.of(dict(config.retries)),
         execution=documents.Execution.of(dict(config.execution)),
@@ -48,6 +50,47 @@ def build_protocol(config: Config) -> documents.Protocol:
         slots=expand_slots(config, expansion),
         headers={file: table.header for file, table in TABLES.items()},
     )
+
+
+# --- the numerical family ---------------------------------------------------------------------------------------------
+
+
+def numerical_rules(config: Config, expansion: Expansion) -> documents.NumericalRules | None:
+    """Return the rules of the numerical family, patterns resolved to workloads; None where it is not declared.
+
+    Raises:
+        ConfigError: A pattern names no workload, something stands twice, or two rules contradict one another.
+    """
+    rules = config.numerical
+    if rules is None:
+        return None
+    for key in ("gated_tensors", "required", "serialized", "shared_executor"):
+        values = getattr(rules, key)
+        for number, value in enumerate(values):
+            if value in values[:number]:
+                raise config.error(("numerical", key, number), f"{value!r} stands twice in {key}")
+    if rules.shared_executor and not rules.controls:
+        raise config.error(
+            ("numerical", "shared_executor"),
+            "shared_executor without controls: it is the control that runs in one process",
+            hint="set controls = true, or name the workloads in serialized",
+        )
+    names = [workload.name for workload in expansion.workloads]
+    resolved = {key: _resolve(config, key, names) for key in ("serialized", "shared_executor")}
+    return documents.NumericalRules.of({**dict(rules), **resolved})
+
+
+def _resolve(config: Config, key: Literal["serialized", "shared_executor"], names: Sequence[str]) -> tuple[str, ...]:
+    """Return the workloads that patterns name, in the order of the matrix."""
+    chosen: set[str] = set()
+    for number, pattern in enumerate(getattr(config.numerical, key)):
+        found = {name for name in names if fnmatchcase(name, pattern)}
+        if not found:
+            raise config.error(
+                ("numerical", key, number), f"no workload is named {pattern!r}", hint=suggest(pattern, names)
+            )
+        chosen |= found
+    return tuple(name for name in names if name in chosen)
 
 
 # --- slots ------------------------------------------------------------------------------------------------------------
@@ -197,13 +240,23 @@ def departures(protocol: documents.Protocol | Config) -> tuple[str, ...]:
     sentences = []
     if not protocol.baseline_first:
         sentences.append("baseline_first is false instead of true: a candidate may be frozen before the baseline ran.")
-    for table, model in (("throughput", documents.ThroughputRules), ("retries", documents.Retries)):
+    for table, model in _TABLES.items():
         rules = getattr(protocol, table)
+        if rules is None:
+            continue
         for key, default in model.defaults().items():
             value = getattr(rules, key)
             if not _same(value, default):
                 sentences.append(f"{table}.{key} is {_show(value)} instead of {_show(default)}.")
     return tuple(sentences)
+
+
+_TABLES: dict[str, type[documents.Document]] = {
+    "throughput": documents.ThroughputRules,
+    "numerical": documents.NumericalRules,
+    "retries": documents.Retries,
+}
+"""The tables whose numbers have a default that a campaign may depart from."""
 
 
 def _same(value: Any, default: Any) -> bool:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from campaign import documents, files
+from campaign.cases import summaries
 from campaign.collect import Collection
 from campaign.errors import EvidenceError
 from campaign.frozen import Frozen
@@ -120,8 +121,9 @@ def build_provenance(frozen: Frozen, collection: Collection, candidate: str, cha
     owners = ("baseline", candidate)
     attempts = _attempts(collection, owners)
     starts = [own for key, own in collection.starts_read.items() if key[0].partition("/")[0] in owners]
-    receipts = [own for key, own in collection.receipts_read.items() if key[0].partition("/")[0] in owners]
-    planned = {documents.slot_for(slot.slot, candidate) for slot in frozen.protocol.slots}
+    by_key = {key: own for key, own in collection.receipts_read.items() if key[0].partition("/")[0] in owners}
+    receipts = list(by_key.values())
+    planned = {documents.slot_for(slot.slot, candidate): slot.workload for slot in frozen.protocol.slots}
     outcomes = _outcomes(chain.entries)
     cut = chain.without_reports()
     manifest, theirs = frozen.manifest, frozen.candidates[candidate]
@@ -139,7 +141,8 @@ def build_provenance(frozen: Frozen, collection: Collection, candidate: str, cha
         "left_out": {"baseline": manifest.left_out, "candidate": theirs.left_out},
         "undeclared_families": [family for family in FAMILIES if family not in frozen.protocol.families],
         "attempts": attempts,
-        "missing_slots": sorted(planned - {str(attempt["slot"]) for attempt in attempts}),
+        "missing_slots": sorted(set(planned) - {str(attempt["slot"]) for attempt in attempts}),
+        "cases": [case.to_json() for case in summaries(by_key, planned)],
         "nodes": _seen(attempts, "node"),
         "devices": _seen(attempts, "device"),
         "machines": _machines(starts),

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from campaign import database, documents, files
 from campaign.collect import Collection, collect, require_intact
@@ -18,6 +18,9 @@ from campaign.frozen import Frozen, check_recorded, read_frozen
 from campaign.ledger import Ledger
 from campaign.paths import HomePaths
 from campaign.provenance import Chain, build_provenance, frozen_candidates
+
+if TYPE_CHECKING:
+    from reports.verdict import Gate
 
 
 class ReportError(CampaignError):
@@ -146,22 +149,64 @@ def report(paths: HomePaths, ledger: Ledger, *, candidate: str | None, environme
 def gate_rows(printed: bytes) -> list[list[str]]:
     """Return the gate table's cells, what blocks first: gate, value, threshold, margin, outcome, finding.
 
+    Gates of the numerical family that pass, or were not evaluated, stand together, one row a quantity with the value
+    that comes closest to its threshold: there are several for every workload.
+
     Args:
         printed: The bytes of the verdict.
     """
-    from reports.numbers import signed  # noqa: PLC0415 - keeps the start of other commands fast
-    from reports.verdict import Gate, failed_first, parse_gates  # noqa: PLC0415 - as above
-
-    def cells(gate: Gate) -> list[str]:
-        if isinstance(gate.value, int):  # a count of faults, not a measurement
-            value, margin = str(gate.value), str(gate.margin)
-        else:
-            value, margin = gate.shown(gate.value), signed(gate.margin)
-        rule = "-" if gate.threshold is None else f"{gate.comparison} {gate.threshold}"  # ASCII, whatever the terminal
-        return [gate.id, value, rule, margin, gate.outcome, gate.finding]
+    from reports.verdict import failed_first, parse_gates  # noqa: PLC0415 - keeps the start of other commands fast
 
     verdict: Mapping[str, Any] = json.loads(printed, parse_float=Decimal)
-    return [cells(gate) for gate in failed_first(parse_gates(verdict))]
+    ordered = failed_first(parse_gates(verdict))
+    groups: dict[str, list[Gate]] = {}
+    for gate in ordered:
+        together = gate.family == "numerical" and (gate.outcome == "pass" or not gate.counts)
+        groups.setdefault(_together(gate) if together else gate.id, []).append(gate)
+    blocking = [name for name, group in groups.items() if name == group[0].id and group[0].outcome != "pass"]
+    shown, hidden = _cut(blocking)
+    rows = [_cells(name, group) for name, group in groups.items() if name not in hidden]
+    if hidden:
+        note = [f"... and {len(hidden)} more numerical gates (--json lists all)", "", "", "", "not_qualified", ""]
+        rows.insert(len(shown), note)
+    return rows
+
+
+MOST_BLOCKING = 24
+"""Most gates of the numerical family that are listed one by one."""
+
+
+def _cut(blocking: Sequence[str]) -> tuple[list[str], set[str]]:
+    """Return the gates to list, and those of the numerical family beyond the most."""
+    numerical = [name for name in blocking if name.startswith("numerical/")]
+    hidden = set(numerical[MOST_BLOCKING:])
+    return [name for name in blocking if name not in hidden], hidden
+
+
+def _together(gate: Gate) -> str:
+    """Return the name of the row in which a gate of the numerical family stands."""
+    quantity = gate.id.removeprefix(f"{gate.family}/").removeprefix(f"{gate.subject}/")
+    return f"numerical/*/{quantity} {gate.finding}"
+
+
+def _closeness(gate: Gate) -> Decimal:
+    """Return how near a gate's value is to its threshold, of all gates the greater the nearer."""
+    if gate.value is None or not gate.threshold:
+        return Decimal(0)
+    return Decimal(gate.value) / Decimal(gate.threshold)
+
+
+def _cells(name: str, group: Sequence[Gate]) -> list[str]:
+    from reports.numbers import signed  # noqa: PLC0415 - as above
+
+    gate = max(group, key=_closeness)
+    if isinstance(gate.value, int):  # a count of faults, not a measurement
+        value, margin = str(gate.value), str(gate.margin)
+    else:
+        value, margin = gate.shown(gate.value), signed(gate.margin)
+    rule = "-" if gate.threshold is None else f"{gate.comparison} {gate.threshold}"  # ASCII, whatever the terminal
+    shown = name if name == gate.id else f"{name.partition(' ')[0]} ({len(group)} workloads)"
+    return [shown, value, rule, margin, gate.outcome, gate.finding]
 
 
 def observation_rows(printed: bytes) -> list[list[str]]:

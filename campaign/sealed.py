@@ -13,7 +13,7 @@ from pathlib import Path
 from acceptance import formats
 from campaign import documents, files
 from campaign.errors import EvidenceError
-from campaign.paths import AllocationPaths, AttemptPaths
+from campaign.paths import INPUTS, TENSORS, AllocationPaths, AttemptPaths
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,6 +70,12 @@ class SealedAttempt:
     receipt_sha256: str
     tables: Mapping[str, tuple[formats.Row, ...]]
     """Rows by file name, for the files that are evidence tables."""
+    kept: Mapping[str, bytes]
+    """The very bytes that were checked of the files which stay with the attempt and are looked into: see `KEPT`."""
+
+
+KEPT = (INPUTS, TENSORS)
+"""Files of the numerical family that are evidence, but no table that is merged."""
 
 
 def is_leftover(name: str) -> bool:
@@ -190,8 +196,9 @@ def _parse_table(
 
 def _read_files(
     folder: AttemptPaths, receipt: documents.Receipt
-) -> tuple[dict[str, tuple[formats.Row, ...]], list[Finding]]:
+) -> tuple[dict[str, tuple[formats.Row, ...]], dict[str, bytes], list[Finding]]:
     tables: dict[str, tuple[formats.Row, ...]] = {}
+    kept: dict[str, bytes] = {}
     findings: list[Finding] = []
     for sealed in receipt.files:
         data, found = _read_sealed(folder, sealed)
@@ -199,8 +206,10 @@ def _read_files(
             found.append(Finding(where=str(folder.root / sealed.name), what="no attempt writes this table"))
         elif not found and sealed.name in formats.TABLES:
             tables[sealed.name], found = _parse_table(data, sealed, folder.root / sealed.name)
+        elif sealed.name in KEPT:
+            kept[sealed.name] = data
         findings.extend(found)
-    return tables, findings
+    return tables, kept, findings
 
 
 def read_attempt(folder: AttemptPaths, expected: Expected) -> tuple[SealedAttempt | None, tuple[Finding, ...]]:
@@ -225,7 +234,7 @@ def read_attempt(folder: AttemptPaths, expected: Expected) -> tuple[SealedAttemp
         *_check_receipt(receipt, start_sha256, expected, str(folder.receipt)),
         *_check_listing(folder, receipt),
     ]
-    tables, found = _read_files(folder, receipt)
+    tables, kept, found = _read_files(folder, receipt)
     findings.extend(found)
     if findings:
         return None, tuple(findings)
@@ -235,4 +244,5 @@ def read_attempt(folder: AttemptPaths, expected: Expected) -> tuple[SealedAttemp
         receipt=receipt,
         receipt_sha256=files.sha256_bytes(receipt_bytes),
         tables=tables,
+        kept=kept,
     ), ()

@@ -53,6 +53,9 @@ COMMANDS = {
     "report": Entry(
         "campaign.cli.report", "Collect, let the frozen acceptance judge, render the report and print the gate table."
     ),
+    "rerun": Entry(
+        "campaign.cli.rerun", "Run a completed numerical case again and compare its numbers with the retained ones."
+    ),
     "doctor": Entry("campaign.cli.doctor", "Look at everything around a campaign that can go wrong before it starts."),
 }
 """In the order of a campaign's life."""

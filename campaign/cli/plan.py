@@ -9,18 +9,19 @@ from pathlib import Path
 
 import click
 
-from campaign.calibration import Calibrations
+from campaign.calibration import CASE_KINDS
 from campaign.cli.options import find_home, json_option
 from campaign.cli.output import Output
 from campaign.config.load import load_config
 from campaign.config.model import Config
 from campaign.paths import HomePaths
-from campaign.pilots import read_calibrations
-from campaign.plan import AllocationRow, Plan, make_plan
+from campaign.pilots import read_case_sizes, read_experience
+from campaign.plan import AllocationRow, Plan, SlotRow, make_plan
 from campaign.protocol import departures
 from campaign.table import table
 
 DEFAULT_SDS = (0.01, 0.03)
+BEFORE_PILOTS = "not known before the pilots"
 DEFAULT_RATIOS = (0.98, 1.0, 1.03, 1.05, 1.07, 1.1)
 
 
@@ -67,21 +68,18 @@ class Positive(click.ParamType[float]):
 def command(config: Path, sds: tuple[float, ...], ratios: tuple[float, ...], home: Path | None, output: Output) -> None:
     """Show slots, allocations, device-hours, disk and power of CONFIG. Writes nothing and runs nothing."""
     loaded = load_config(config)
-    calibrations = _read_pilots(find_home(home)) if home is not None else {}
-    plan = make_plan(loaded, sds=sds, true_ratios=ratios, calibrations=calibrations)
+    paths = find_home(home) if home is not None else None
+    known = read_experience(paths, _owners(paths)) if paths is not None else None
+    sizes = read_case_sizes(paths) if paths is not None else None
+    plan = make_plan(loaded, sds=sds, true_ratios=ratios, known=known, sizes=sizes)
     output.result(render(plan, loaded), {**dataclasses.asdict(plan), "departures": departures(loaded)})
 
 
-def _read_pilots(home: HomePaths) -> Calibrations:
-    """Read the pilots of the baseline and, if there is just one, of the candidate."""
+def _owners(home: HomePaths) -> dict[str, str]:
+    """Return the first part of the names of each side's slots: of a candidate only if there is just one."""
     folder = home.candidates
     candidates = [path.name for path in folder.glob("c*")] if folder.is_dir() else []
-    sides = {"baseline": "baseline", **({"candidate": candidates[0]} if len(candidates) == 1 else {})}
-    return {
-        (side, workload): calibration
-        for side, folder_name in sides.items()
-        for workload, calibration in read_calibrations(home, folder_name).items()
-    }
+    return {"baseline": "baseline", **({"candidate": candidates[0]} if len(candidates) == 1 else {})}
 
 
 # --- text -------------------------------------------------------------------------------------------------------------
@@ -100,9 +98,9 @@ def render(plan: Plan, config: Config) -> str:
     return "\n\n".join(sections)
 
 
-def _bytes(value: int | None) -> str:
+def _bytes(value: int | None, absent: str = "depends on the model") -> str:
     if value is None:
-        return "depends on the model"
+        return absent
     number = float(value)
     for unit in ("B", "KiB", "MiB", "GiB"):
         if number < 1024:
@@ -112,10 +110,14 @@ def _bytes(value: int | None) -> str:
 
 
 def _slots(plan: Plan) -> str:
-    rows = [
-        (row.side, row.phase, row.kind, str(row.num_slots), _bytes(row.about_bytes), _bytes(row.most_bytes))
-        for row in plan.slots
-    ]
+    def cells(row: SlotRow) -> tuple[str, ...]:
+        about = _bytes(row.about_bytes, BEFORE_PILOTS) if row.kind in CASE_KINDS else _bytes(row.about_bytes)
+        return row.side, row.phase, row.kind, str(row.num_slots), about, _bytes(row.most_bytes)
+
+    rows = [cells(row) for row in plan.slots]
+    if plan.inputs is not None:
+        size = _bytes(plan.inputs.about_bytes, BEFORE_PILOTS)
+        rows.append(("baseline", "pilot", "inputs/", f"of {plan.inputs.num_workloads}", size, size))
     return table(("side", "phase", "kind", "slots", "disk, about", "disk, at most"), rows)
 
 

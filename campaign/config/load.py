@@ -15,7 +15,7 @@ from campaign.config.locate import KeyPath, Position, locate
 from campaign.config.model import CampaignFile, Config, Matrix, Side
 from campaign.config.values import REFERENCE, ExactFloat
 from campaign.errors import ConfigError
-from campaign.protocol import expand_slots
+from campaign.protocol import expand_slots, numerical_rules
 
 _TOML_PLACE = re.compile(r"\s*\(at (?:line (\d+), column (\d+)|end of document)\)$")
 
@@ -59,6 +59,7 @@ def parse_config(raw: bytes, *, path: Path) -> Config:
     _check_families(config)
     _check_rules(config)
     expansion = matrix.expand(config)
+    numerical_rules(config, expansion)
     if not expansion.categories and not any(workload.production for workload in expansion.workloads):
         raise config.error(
             ("matrix",),

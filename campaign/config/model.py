@@ -24,12 +24,15 @@ from campaign.config.values import (
     Margin,
     Name,
     Names,
+    Patterns,
+    PositiveFraction,
     Ratio,
     RetriableEnding,
     Seconds,
     SecondsOrZero,
     Text,
     Texts,
+    Tolerance,
     Variable,
     Variables,
 )
@@ -178,9 +181,108 @@ class Throughput(Table):
 
 
 class Numerical(Table):
-    """Declares the numerical family: matched local updates of every workload."""
+    """Rules of the numerical family: matched local updates of every workload. `[numerical]` alone declares it."""
 
-    controls: bool = Field(default=True, description="whether every workload has a baseline-against-baseline control")
+    updates: int = Field(
+        default=_default(documents.NumericalRules, "updates"),
+        ge=1,
+        le=1000,
+        description="matched local updates of a case",
+    )
+    moments: Literal["fresh", "warm"] = Field(
+        default=_default(documents.NumericalRules, "moments"),
+        description="whether Adam's moments start at zero, or as the baseline's warm-up left them",
+    )
+    loss_atol: Tolerance = Field(
+        default=_default(documents.NumericalRules, "loss_atol"),
+        description="what a worker's losses may differ by in any case, in nats",
+    )
+    loss_rtol: Tolerance = Field(
+        default=_default(documents.NumericalRules, "loss_rtol"),
+        description="and in proportion to the baseline's loss",
+    )
+    gradients_threshold: Ratio = Field(
+        default=_default(documents.NumericalRules, "gradients_threshold"),
+        description="relative L2 difference that the clipped gradients must stay below",
+    )
+    parameters_threshold: Ratio = Field(
+        default=_default(documents.NumericalRules, "parameters_threshold"),
+        description="the same of the parameters",
+    )
+    updates_threshold: Ratio = Field(
+        default=_default(documents.NumericalRules, "updates_threshold"),
+        description="the same of the updates (parameters after minus before)",
+    )
+    tensor_floor: PositiveFraction = Field(
+        default=_default(documents.NumericalRules, "tensor_floor"),
+        description="share of the whole quantity's size per element below which no single tensor's reference counts",
+    )
+    tensor_gradients: Ratio = Field(
+        default=_default(documents.NumericalRules, "tensor_gradients"),
+        description="relative difference above which a single tensor of the gradients is flagged",
+    )
+    tensor_parameters: Ratio = Field(
+        default=_default(documents.NumericalRules, "tensor_parameters"),
+        description="relative difference above which a single tensor of the parameters is flagged",
+    )
+    tensor_updates: Ratio = Field(
+        default=_default(documents.NumericalRules, "tensor_updates"),
+        description="relative difference above which a single tensor of the updates is flagged",
+    )
+    tensor_exp_avg: Ratio = Field(
+        default=_default(documents.NumericalRules, "tensor_exp_avg"),
+        description="the same of exp_avg",
+    )
+    tensor_exp_avg_sq: Ratio = Field(
+        default=_default(documents.NumericalRules, "tensor_exp_avg_sq"),
+        description="the same of exp_avg_sq",
+    )
+    gated_tensors: Annotated[tuple[documents.Quantity, ...], Strict(strict=False)] = Field(
+        default=_default(documents.NumericalRules, "gated_tensors"),
+        description="quantities whose flagged tensors also fail a gate",
+    )
+    control_factor: Margin = Field(
+        default=_default(documents.NumericalRules, "control_factor"),
+        description="a candidate above so many times its control's worst is flagged",
+    )
+    isolated_steps: int = Field(
+        default=_default(documents.NumericalRules, "isolated_steps"),
+        ge=1,
+        le=1000,
+        description="steps of the isolated optimizer check, and rounds of the consensus check",
+    )
+    isolated_sd: Ratio = Field(
+        default=_default(documents.NumericalRules, "isolated_sd"),
+        description="standard deviation of the values that the isolated checks supply",
+    )
+    isolated_rtol: Tolerance = Field(
+        default=_default(documents.NumericalRules, "isolated_rtol"),
+        description="relative part of an isolated check's allowance",
+    )
+    isolated_atol: PositiveFraction = Field(
+        default=_default(documents.NumericalRules, "isolated_atol"),
+        description="its absolute part",
+    )
+    isolated_scalars: Literal["fp64", "fp32"] = Field(
+        default=_default(documents.NumericalRules, "isolated_scalars"),
+        description="precision in which both sides' optimizers form their scalars; stated, not checked",
+    )
+    controls: bool = Field(
+        default=_default(documents.NumericalRules, "controls"),
+        description="whether every workload has a baseline-against-baseline control",
+    )
+    required: Annotated[tuple[Literal["optimizer_check", "mix"], ...], Strict(strict=False)] = Field(
+        default=_default(documents.NumericalRules, "required"),
+        description="optional adapter methods without which a side is not qualified",
+    )
+    serialized: Patterns = Field(
+        default=_default(documents.NumericalRules, "serialized"),
+        description="workloads, by name or pattern, whose sides take turns on the device because both do not fit",
+    )
+    shared_executor: Patterns = Field(
+        default=_default(documents.NumericalRules, "shared_executor"),
+        description="workloads, by name or pattern, whose control also shares one process",
+    )
 
 
 class Convergence(Table):

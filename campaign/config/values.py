@@ -203,6 +203,12 @@ def _text(value: Any) -> str:
     return value
 
 
+def _pattern(value: Any) -> str:
+    if not isinstance(value, str) or not value:
+        raise ValueError(f"must be a workload's name, or a pattern such as '90m-*-b16', not {value!r}")
+    return value
+
+
 _NAME_SCHEMA = {"type": "string", "pattern": f"^{NAME_PATTERN}$", "maxLength": NAME_LENGTH}
 _PATH_SCHEMA = {"type": "string", "minLength": 1}
 _DECIMAL_SCHEMA = {"anyOf": [{"type": "number"}, {"type": "string", "pattern": f"^{DECIMAL_PATTERN}$"}]}
@@ -221,6 +227,13 @@ Margin: TypeAlias = Annotated[
 ]
 Fraction: TypeAlias = Annotated[
     str, _within(lambda value: 0 <= value < 1, "from 0 to below 1"), WithJsonSchema(_DECIMAL_SCHEMA)
+]
+
+Tolerance: TypeAlias = Annotated[
+    str, _within(lambda value: 0 <= value <= 100, "from 0 to 100"), WithJsonSchema(_DECIMAL_SCHEMA)
+]
+PositiveFraction: TypeAlias = Annotated[
+    str, _within(lambda value: 0 < value <= 1, "above 0 and at most 1"), WithJsonSchema(_DECIMAL_SCHEMA)
 ]
 
 RetriableEnding: TypeAlias = Annotated[
@@ -245,9 +258,11 @@ Variable: TypeAlias = Annotated[
     str, BeforeValidator(variable_name), WithJsonSchema({"type": "string", "pattern": f"^{VARIABLE_PATTERN}$"})
 ]
 Text: TypeAlias = Annotated[str, BeforeValidator(_text), WithJsonSchema({"type": "string"})]
+Pattern: TypeAlias = Annotated[str, BeforeValidator(_pattern), WithJsonSchema({"type": "string", "minLength": 1})]
 
 # TOML gives lists, the frozen models hold tuples: the outer type is converted, the items stay strict.
 Texts: TypeAlias = Annotated[tuple[Text, ...], Strict(strict=False)]
+Patterns: TypeAlias = Annotated[tuple[Pattern, ...], Strict(strict=False)]
 Names: TypeAlias = Annotated[tuple[Name, ...], Strict(strict=False)]
 Variables: TypeAlias = Annotated[tuple[Variable, ...], Strict(strict=False)]
 InsidePaths: TypeAlias = Annotated[tuple[InsidePath, ...], Strict(strict=False)]

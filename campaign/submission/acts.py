@@ -24,7 +24,9 @@ class IntendedAttempt(Document):
     slot: str
     attempt: Positive
     updates: Natural
-    """Updates per window; 0 for a pilot."""
+    """Updates per window; 0 for a pilot and for a case."""
+    inputs_sha256: str = ""
+    """Digest of the canonical inputs of a case; empty for everything else."""
 
 
 class IntendedAllocation(Document):

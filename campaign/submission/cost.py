@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from campaign import bounds
-from campaign.calibration import Calibrations, about_seconds
+from campaign.calibration import CASE_KINDS, Experience, about_seconds
 from campaign.documents import Protocol, Slot
 from campaign.state import SlotStatus
 from campaign.submission.acts import Cluster
@@ -63,14 +63,18 @@ class Expectation:
         return f"{self.device_hours:.2f}{part}"
 
 
-def pilots_found(slots: Iterable[SlotStatus]) -> Calibrations:
-    """Return what the completed pilots among some slots found."""
-    done = [(one.slot, one.completed.receipt) for one in slots if one.slot.kind == "pilot" and one.completed]
-    return {
-        (slot.side, slot.workload): receipt.calibration
-        for slot, receipt in done
-        if receipt is not None and receipt.calibration is not None
-    }
+def experience(slots: Iterable[SlotStatus]) -> Experience:
+    """Return what the completed pilots and cases among some slots found."""
+    done = [(one.slot, one.completed.receipt) for one in slots if one.completed is not None]
+    receipts = [(slot, receipt) for slot, receipt in done if receipt is not None]
+    return Experience(
+        calibrations={
+            (slot.side, slot.workload): receipt.calibration
+            for slot, receipt in receipts
+            if slot.kind == "pilot" and receipt.calibration is not None
+        },
+        case_s={(slot.kind, slot.workload): receipt.elapsed_s for slot, receipt in receipts if slot.kind in CASE_KINDS},
+    )
 
 
 def expect(
@@ -78,7 +82,7 @@ def expect(
     resources: Mapping[str, Any],
     cluster: Cluster,
     slots: Sequence[Slot],
-    calibrations: Calibrations,
+    known: Experience,
 ) -> Expectation:
     """Return what some slots will take, as far as the pilots tell.
 
@@ -87,9 +91,9 @@ def expect(
         resources: The frozen resource tables.
         cluster: Where they run.
         slots: The slots.
-        calibrations: What the pilots found.
+        known: What has been found so far.
     """
-    seconds = [about_seconds(protocol.throughput, slot, calibrations) for slot in slots]
-    known = [value for value in seconds if value is not None]
-    hours = sum(known) * _num_devices(resources, cluster) / 3600
-    return Expectation(device_hours=hours, num_known=len(known), num_slots=len(slots))
+    every = [about_seconds(protocol.throughput, protocol.numerical, slot, known) for slot in slots]
+    seconds = [value for value in every if value is not None]
+    hours = sum(seconds) * _num_devices(resources, cluster) / 3600
+    return Expectation(device_hours=hours, num_known=len(seconds), num_slots=len(slots))

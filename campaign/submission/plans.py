@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from typing import Literal
 
 from campaign import files
-from campaign.calibration import pilot_rate, updates_per_window
-from campaign.documents import AllocationPlan, PlannedAttempt, Runnable, Side, SideName, Slot, slot_for
-from campaign.errors import StateError
+from campaign.calibration import CASE_KINDS, pilot_rate, updates_per_window
+from campaign.documents import AllocationPlan, PlannedAttempt, Receipt, Runnable, Side, SideName, Slot, slot_for
+from campaign.errors import EvidenceError, StateError
 from campaign.frozen import Frozen
 from campaign.packing import pack
-from campaign.paths import HomePaths, SnapshotPaths
+from campaign.paths import INPUTS, HomePaths, SnapshotPaths
 from campaign.state import SlotStatus
 from campaign.submission.acts import Cluster, History, IntendedAllocation, IntendedAttempt
 
@@ -41,15 +41,42 @@ def pilots_of(slot: Slot, candidate: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(pilot_of(slot, side, candidate) for side in slot.order))
 
 
-def _updates(status: SlotStatus, states: Mapping[str, SlotStatus], frozen: Frozen, candidate: str) -> int:
-    """Return the updates per window of a slot's next attempt; 0 for a pilot."""
-    rates = []
+def _pilot_receipts(status: SlotStatus, states: Mapping[str, SlotStatus], candidate: str) -> dict[str, Receipt]:
+    """Return the receipts of the pilots that a slot needs, by the pilots' names."""
+    receipts = {}
     for name in pilots_of(status.slot, candidate):
         completed = states[name].completed
         if completed is None or completed.receipt is None:
             raise ValueError(f"{status.name} was chosen before its pilot {name} completed")
-        rates.append(pilot_rate(completed.receipt))
-    return updates_per_window(frozen.protocol.throughput, rates, status.endings) if rates else 0
+        receipts[name] = completed.receipt
+    return receipts
+
+
+def canonical_inputs(pilot: Receipt) -> str:
+    """Return the digest of the canonical inputs that a baseline's pilot recorded.
+
+    Raises:
+        EvidenceError: It sealed none.
+    """
+    for sealed in pilot.files:
+        if sealed.name == INPUTS:
+            return sealed.sha256
+    raise EvidenceError(f"the pilot completed without {INPUTS}", where=pilot.slot)
+
+
+def _intended(
+    status: SlotStatus, states: Mapping[str, SlotStatus], history: History, frozen: Frozen, candidate: str
+) -> IntendedAttempt:
+    """Return the next attempt at a slot."""
+    pilots = _pilot_receipts(status, states, candidate)
+    is_case = status.slot.kind in CASE_KINDS
+    rates = [] if is_case else [pilot_rate(receipt) for receipt in pilots.values()]
+    return IntendedAttempt(
+        slot=status.name,
+        attempt=1 + len(history.attempts(status.name)),
+        updates=updates_per_window(frozen.protocol.throughput, rates, status.endings) if rates else 0,
+        inputs_sha256=canonical_inputs(pilots[pilot_of(status.slot, "baseline", candidate)]) if is_case else "",
+    )
 
 
 def _side_of(name: SideName) -> Literal["baseline", "candidate"]:
@@ -124,6 +151,7 @@ def build_plan(
                 pair=slot.pair,
                 order=slot.order,
                 updates=attempt.updates,
+                inputs_sha256=attempt.inputs_sha256,
             )
             for slot, attempt in zip(slots, attempts, strict=True)
         ),
@@ -173,12 +201,7 @@ def make_batches(
         allocations = []
         for name, slots in zip(chunk, packed[start : start + size], strict=True):
             attempts = tuple(
-                IntendedAttempt(
-                    slot=slot_for(slot.slot, candidate),
-                    attempt=1 + len(history.attempts(slot_for(slot.slot, candidate))),
-                    updates=_updates(states[slot_for(slot.slot, candidate)], states, frozen, candidate),
-                )
-                for slot in slots
+                _intended(states[slot_for(slot.slot, candidate)], states, history, frozen, candidate) for slot in slots
             )
             plan = build_plan(frozen, paths, key, name, attempts)
             digest = files.sha256_bytes(plan.to_bytes())

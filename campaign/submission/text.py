@@ -6,12 +6,12 @@ import shlex
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from campaign.calibration import Calibrations
+from campaign.calibration import Experience
 from campaign.documents import Slot, slot_for
 from campaign.frozen import Frozen
 from campaign.state import SlotStatus
 from campaign.submission.acts import IntendedAllocation
-from campaign.submission.cost import Expectation, device_hours, expect, pilots_found
+from campaign.submission.cost import Expectation, device_hours, expect, experience
 from campaign.submission.desk import Desk, Order
 from campaign.submission.plans import Batch
 from campaign.table import table
@@ -28,15 +28,15 @@ def _hours(frozen: Frozen, batch: Batch) -> float:
     return device_hours(frozen.protocol, frozen.manifest.resources, batch.cluster, groups)
 
 
-def _expected(frozen: Frozen, batch: Batch, calibrations: Calibrations) -> Expectation:
+def _expected(frozen: Frozen, batch: Batch, known: Experience) -> Expectation:
     slots = [slot for _, own in _slots(frozen, batch) for slot in own]
-    return expect(frozen.protocol, frozen.manifest.resources, batch.cluster, slots, calibrations)
+    return expect(frozen.protocol, frozen.manifest.resources, batch.cluster, slots, known)
 
 
 def plan_text(frozen: Frozen, order: Order, slots: Mapping[str, SlotStatus]) -> str:
     """Return the plan as a table: what, how many, the most device-hours, and what the pilots let expect."""
     rows = []
-    calibrations = pilots_found(slots.values())
+    known = experience(slots.values())
     for batch in order.all:
         kinds: dict[str, int] = {}
         again = 0
@@ -50,7 +50,7 @@ def plan_text(frozen: Frozen, order: Order, slots: Mapping[str, SlotStatus]) -> 
         )
         retries = f"{again} retries" if again else ""
         note = "interrupted before" if batch in order.again else retries
-        hours = (f"{_hours(frozen, batch):.2f}", _expected(frozen, batch, calibrations).text)
+        hours = (f"{_hours(frozen, batch):.2f}", _expected(frozen, batch, known).text)
         rows.append((batch.cluster, jobs, str(len(batch.allocations)), what, *hours, note))
     header = ("cluster", "as", "allocations", "attempts", "most device-hours", "from the pilots", "")
     total = sum(_hours(frozen, batch) for batch in order.all)

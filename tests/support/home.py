@@ -6,17 +6,30 @@ the acceptance package of this checkout as its frozen copy. Tests then damage it
 
 from __future__ import annotations
 
+import gzip
 import hashlib
 import json
 import math
 import shutil
+import struct
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
 import acceptance
-from acceptance.formats import BASELINE, PAIRS, TABLES, WINDOWS, Ending, Table
+from acceptance.formats import (
+    BASELINE,
+    GLOBAL_QUANTITIES,
+    NUMERICAL,
+    PAIRS,
+    TABLES,
+    TENSORS,
+    VACUITY,
+    WINDOWS,
+    Ending,
+    Table,
+)
 from campaign import documents, files
 from campaign.paths import AttemptPaths, HomePaths
 from campaign.submission import acts
@@ -78,6 +91,82 @@ def copy_package(source: Path, target: Path) -> None:
         path.chmod(0o755 if path.is_dir() else 0o644)
 
 
+MEASURED = ("solo", "control_pair", "pair")
+CASES = ("control_case", "case")
+
+
+def tensor_file(name: str) -> bytes:
+    """Return a file in the safetensors layout with one tensor of two elements."""
+    header = json.dumps({name: {"dtype": "F32", "shape": [2], "data_offsets": [0, 8]}}).encode()
+    header += b" " * (-len(header) % 8)
+    return struct.pack("<Q", len(header)) + header + struct.pack("<ff", 1.0, 2.0)
+
+
+def _case_row(quantity: str, update: int) -> dict[str, Any]:
+    """Return what numerical.csv says of one quantity that agrees well."""
+    if quantity == "loss":
+        return {"reference": 3.0, "value": 3.0001, "rel_l2": "", "worst_tensor": "", "worst_rel_l2": ""}
+    if quantity in GLOBAL_QUANTITIES:
+        value = 0.01 * update
+        worst = {"worst_tensor": "embedding", "worst_rel_l2": value / 8}
+        return {"reference": 8.0, "value": value, "rel_l2": value / 8, **worst}
+    return {"reference": "", "value": 0.5, "rel_l2": "", "worst_tensor": "exp_avg/embedding", "worst_rel_l2": ""}
+
+
+def case_tables(protocol: documents.Protocol, slot: documents.Slot, number: int) -> dict[str, bytes]:
+    """Return what a completed case of one worker leaves: both sides agree, consensus does not exist."""
+    rules = protocol.numerical
+    assert rules is not None
+    comparison = "control" if slot.kind == "control_case" else "candidate"
+    common = {"workload": slot.workload, "comparison": comparison, "attempt": number, "worker": 0}
+    how = {"nonfinite": 0, "executor": "independent", "serialized": False}
+    updates = range(1, rules.updates + 1)
+    rows = [
+        {**common, **how, "update": update, "quantity": quantity, **_case_row(quantity, update)}
+        for update in updates
+        for quantity in ("loss", *GLOBAL_QUANTITIES)
+    ]
+    rows.append({**common, **how, "update": rules.isolated_steps, "quantity": "optimizer", **_case_row("optimizer", 1)})
+    tensors = [
+        {
+            **common,
+            "update": update,
+            "quantity": quantity,
+            "tensor": "embedding",
+            "numel": 2,
+            "reference": 8.0,
+            "value": 0.01 * update,
+            "rel_l2": 0.01 * update / 8,
+            "floored": False,
+            "largest_error": 0.001,
+            "sign_flips": 0 if quantity == "updates" else "",
+        }
+        for update in updates
+        for quantity in GLOBAL_QUANTITIES
+    ]
+    packed = gzip.compress(csv_bytes(TENSORS, tensors), mtime=0)
+    tables = {NUMERICAL.file: csv_bytes(NUMERICAL, rows), "tensors.csv.gz": packed}
+    if slot.kind == "control_case":
+        tables[VACUITY.file] = csv_bytes(VACUITY, vacuity_rows(slot.workload, number, rules.updates))
+    return tables
+
+
+def vacuity_rows(workload: str, number: int, updates: int) -> list[dict[str, Any]]:
+    """Return what the gates would have read for faulty candidates: everything but the parameters is seen."""
+
+    def row(mutation: str, update: int, quantity: str, rel_l2: float) -> dict[str, Any]:
+        key = {"workload": workload, "attempt": number, "mutation": mutation, "update": update, "worker": 0}
+        return {**key, "quantity": quantity, "rel_l2": rel_l2}
+
+    rows = []
+    for update in range(1, updates + 1):
+        for mutation, factor in (("no_update", 1.0), ("negated", 2.0)):
+            rows += [row(mutation, update, "parameters", 0.001 * factor), row(mutation, update, "updates", factor)]
+        rows += [row("shuffled", update, quantity, 1.4) for quantity in GLOBAL_QUANTITIES]
+    rows += [row("previous_batch", 2, quantity, 0.7) for quantity in ("loss", *GLOBAL_QUANTITIES)]
+    return rows
+
+
 def csv_bytes(table: Table, rows: Iterable[Mapping[str, Any]]) -> bytes:
     """Return the bytes of a table; floats are written with repr, flags as true and false."""
 
@@ -88,7 +177,9 @@ def csv_bytes(table: Table, rows: Iterable[Mapping[str, Any]]) -> bytes:
     return ("\n".join(lines) + "\n").encode()
 
 
-def _slots(cases: Sequence[Case], repeats: int, *, solo: bool, controls: bool) -> list[documents.Slot]:
+def _slots(
+    cases: Sequence[Case], repeats: int, *, solo: bool, controls: bool, numerical: documents.NumericalRules | None
+) -> list[documents.Slot]:
     found: list[documents.Slot] = []
 
     def add(name: str, phase: documents.Phase, kind: documents.SlotKind, order: Order) -> None:
@@ -120,13 +211,22 @@ def _slots(cases: Sequence[Case], repeats: int, *, solo: bool, controls: bool) -
                 add(f"baseline/control/{name}/r{repeat}", "baseline", "control_pair", control[::turn])
             pair: Order = ("baseline", "candidate")
             add(f"candidate/pair/{name}/r{repeat}", "throughput", "pair", pair[::turn])
+        if numerical is not None:
+            if numerical.controls:
+                add(f"baseline/control-case/{name}", "baseline", "control_case", ("baseline", "baseline_again"))
+            add(f"candidate/case/{name}", "numerical", "case", ("baseline", "candidate"))
     return found
 
 
 def make_protocol(
-    cases: Sequence[Case] = SMALL, *, repeats: int = 3, solo: bool = True, controls: bool = True
+    cases: Sequence[Case] = SMALL,
+    *,
+    repeats: int = 3,
+    solo: bool = True,
+    controls: bool = True,
+    numerical: documents.NumericalRules | None = None,
 ) -> documents.Protocol:
-    """Return a throughput-only protocol for some workloads."""
+    """Return a protocol for some workloads; of the throughput family alone unless there are numerical rules."""
     names = sorted({case.category for case in cases if case.category})
     workloads = []
     for case in cases:
@@ -143,9 +243,10 @@ def make_protocol(
         )
     return documents.Protocol(
         campaign="synthetic",
-        families=("throughput",),
+        families=("throughput",) if numerical is None else ("throughput", "numerical"),
         baseline_first=False,
         throughput=documents.ThroughputRules(repeats=repeats, solo=solo, controls=controls),
+        numerical=numerical,
         limits=documents.Limits(),
         retries=documents.Retries(),
         execution=documents.Execution(),
@@ -154,7 +255,7 @@ def make_protocol(
             for name in names
         ),
         workloads=tuple(workloads),
-        slots=tuple(_slots(cases, repeats, solo=solo, controls=controls)),
+        slots=tuple(_slots(cases, repeats, solo=solo, controls=controls, numerical=numerical)),
         headers={name: table.header for name, table in TABLES.items()},
     )
 
@@ -226,7 +327,8 @@ class Home:
                 repeat=one.repeat,
                 pair=one.pair,
                 order=one.order,
-                updates=0 if one.kind == "pilot" else UPDATES,
+                updates=UPDATES if one.kind in MEASURED else 0,
+                inputs_sha256=self.inputs_sha256(one.workload) if one.kind in CASES else "",
             )
             for one in (slot, also)
             if one is not None
@@ -252,7 +354,10 @@ class Home:
             minutes=10,
             plan_sha256=files.sha256_bytes(plan.to_bytes()),
             attempts=tuple(
-                acts.IntendedAttempt(slot=one.slot, attempt=one.attempt, updates=one.updates) for one in planned
+                acts.IntendedAttempt(
+                    slot=one.slot, attempt=one.attempt, updates=one.updates, inputs_sha256=one.inputs_sha256
+                )
+                for one in planned
             ),
         )
         intent = acts.Intent(
@@ -299,7 +404,10 @@ class Home:
     def tables(self, slot: documents.Slot, number: int, allocation: str) -> dict[str, bytes]:
         """Return the evidence tables of a completed attempt."""
         if slot.kind == "pilot":
-            return {}
+            records = slot.side == "baseline" and self.protocol.numerical is not None
+            return {"inputs.json": self.write_inputs(slot.workload).to_bytes()} if records else {}
+        if slot.kind in CASES:
+            return case_tables(self.protocol, slot, number)
         measured = {side: self._measured(slot, side) for side in slot.order}
         common = {
             "workload": slot.workload,
@@ -334,6 +442,57 @@ class Home:
             for window in range(1, self.protocol.throughput.windows + 1)
         ]
         return {PAIRS.file: csv_bytes(PAIRS, rows), WINDOWS.file: csv_bytes(WINDOWS, windows)}
+
+    def write_inputs(self, workload: str) -> documents.Inputs:
+        """Write the canonical inputs of a workload below inputs/ and return their list."""
+        inputs = self.inputs(workload)
+        self.paths.inputs.mkdir(exist_ok=True)
+        for data in (tensor_file("parameters0"), tensor_file("batch")):
+            self.paths.input_tensors(files.sha256_bytes(data)).write_bytes(data)
+        self.paths.inputs_listing(self.inputs_sha256(workload)).write_bytes(inputs.to_bytes())
+        return inputs
+
+    def inputs(self, workload: str) -> documents.Inputs:
+        """Return the list of a workload's canonical inputs: one worker, and the same batch for every update."""
+        rules = self.protocol.numerical
+        assert rules is not None
+        state, batch = tensor_file("parameters0"), tensor_file("batch")
+        return documents.Inputs(
+            workload=workload,
+            config_sha256=self.protocol.workload(workload).config_sha256,
+            moments="fresh",
+            step=0,
+            state=(
+                documents.StateInput(
+                    quantity="parameters", worker=0, sha256=files.sha256_bytes(state), bytes=len(state)
+                ),
+            ),
+            batches=tuple(
+                documents.BatchInput(update=update, sha256=files.sha256_bytes(batch), bytes=len(batch))
+                for update in range(1, rules.updates + 1)
+            ),
+        )
+
+    def inputs_sha256(self, workload: str) -> str:
+        """Return the digest of a workload's canonical inputs."""
+        return files.sha256_bytes(self.inputs(workload).to_bytes())
+
+    def case(self, workload: str) -> documents.CaseReceipt:
+        """Return how a completed case says it was run."""
+        return documents.CaseReceipt(
+            inputs_sha256=self.inputs_sha256(workload),
+            executor="independent",
+            serialized=False,
+            transport="shared_memory",
+            transport_reason="",
+            num_workers=1,
+            num_tensors=2,
+            tied=("head = embedding",),
+            load_s=0.25,
+            train_s=1.5,
+            compare_s=0.5,
+            compared_bytes=4096,
+        )
 
     def _window_s(self, slot: documents.Slot, side: str) -> float:
         return BASELINE_WINDOW_S / (self.ratio(slot.workload, slot.repeat) if side == "candidate" else 1.0)
@@ -438,6 +597,7 @@ class Home:
             calibration=documents.Calibration(updates_per_s=4.0, tokens_per_update=64.0, startup_s=0.5, updates=4)
             if slot.kind == "pilot"
             else None,
+            case=self.case(slot.workload) if slot.kind in CASES and ending is Ending.COMPLETED else None,
             files=tuple(_sealed(path) for path in sorted(folder.root.iterdir()) if path != folder.receipt),
         )
         folder.receipt.write_bytes(receipt.to_bytes())
@@ -479,13 +639,19 @@ def _sealed(path: Path) -> documents.SealedFile:
 
 
 def freeze(
-    root: Path, cases: Sequence[Case] = SMALL, *, repeats: int = 3, solo: bool = True, controls: bool = True
+    root: Path,
+    cases: Sequence[Case] = SMALL,
+    *,
+    repeats: int = 3,
+    solo: bool = True,
+    controls: bool = True,
+    numerical: documents.NumericalRules | None = None,
 ) -> Home:
     """Create a home with a frozen baseline and nothing else."""
     paths = HomePaths(root)
     paths.frozen.mkdir(parents=True)
     copy_package(Path(acceptance.__file__).parent, paths.acceptance)
-    protocol = make_protocol(cases, repeats=repeats, solo=solo, controls=controls)
+    protocol = make_protocol(cases, repeats=repeats, solo=solo, controls=controls, numerical=numerical)
     paths.protocol.write_bytes(protocol.to_bytes())
     paths.config.write_bytes(b'name = "synthetic"\n')
     manifest = documents.Manifest(
@@ -542,6 +708,7 @@ def build_home(
     repeats: int = 3,
     solo: bool = True,
     controls: bool = True,
+    numerical: documents.NumericalRules | None = None,
 ) -> Home:
     """Create a home in which every slot has one completed, sealed attempt.
 
@@ -552,8 +719,9 @@ def build_home(
         repeats: Measurement rounds.
         solo: Whether the baseline is also measured alone.
         controls: Whether there are control pairs.
+        numerical: Rules of the numerical family; None where it is not declared.
     """
-    home = freeze(root, cases, repeats=repeats, solo=solo, controls=controls)
+    home = freeze(root, cases, repeats=repeats, solo=solo, controls=controls, numerical=numerical)
     home.ratio = ratio
     attempt_all(home, "baseline")
     freeze_candidate(home)

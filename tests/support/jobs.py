@@ -105,6 +105,9 @@ def one(home, plan, attempt, started, node, boot, wish):
     calibration = None
     if attempt["kind"] == "pilot" and ending == "completed":
         calibration = {"updates_per_s": rate, "tokens_per_update": 8.0, "startup_s": 0.1, "updates": 4}
+        protocol = json.loads((home / "protocol.json").read_text())
+        if protocol["numerical"] and attempt["order"] == ["baseline"]:
+            (folder / "inputs.json").write_text(json.dumps({"of": attempt["workload"]}))
     listed = []
     for path in sorted(folder.iterdir()):
         data = path.read_bytes()
@@ -181,12 +184,13 @@ def make_job_home(
     repeats: int = 2,
     candidate: bool = True,
     resources: dict[str, Any] | None = None,
+    numerical: documents.NumericalRules | None = None,
 ) -> JobHome:
     """Create a home with the stand-in harness, a frozen baseline and, by default, a candidate."""
     paths = HomePaths(root)
     paths.harness.mkdir(parents=True)
     paths.launcher.write_text(HARNESS)
-    protocol = make_protocol(cases, repeats=repeats)
+    protocol = make_protocol(cases, repeats=repeats, numerical=numerical)
     paths.protocol.write_bytes(protocol.to_bytes())
     manifest = documents.Manifest(
         campaign=protocol.campaign,

@@ -25,9 +25,10 @@ ARGUMENTS: dict[str, tuple[tuple[str, ...], int]] = {
     "unlock": (("--home", "HOME", "--reason", "to be sure"), 0),
     "collect": (("--home", "HOME"), 0),
     "report": (("--home", "JUDGED"), 4),
+    "rerun": (("--home", "HOME", "baseline/solo/sync-4/r1"), 2),
     "doctor": (("--home", "HOME"), 0),
 }
-"""Arguments with which each command ends well, and with which exit code; a home without evidence is wanting."""
+"""Arguments for each command, and the exit code: a home without evidence is wanting, and has nothing to run again."""
 NOT_FROM_THE_ENVIRONMENT = {"submit --yes", "submit --dry-run", "submit --wait", "cancel --yes", "report --exit-zero"}
 """Options that say yes for a person, or hide something: they are meant for one command line only."""
 

@@ -12,13 +12,30 @@ import pytest
 
 from campaign.cli.main import main
 from campaign.config.load import load_config
-from campaign.documents import Calibration, Receipt
+from campaign.documents import Calibration, NumericalRules, Receipt
 from campaign.matrix import expand
 from campaign.paths import HomePaths
-from campaign.pilots import read_calibrations
+from campaign.pilots import TENSOR_ROW_BYTES, read_experience
+from campaign.plan import TEXT_BYTES
 from campaign.protocol import departures
+from tests.support.home import SMALL, build_home
 
 EXAMPLE = Path(__file__).parents[3] / "examples" / "gh200-backend" / "campaign.toml"
+
+
+ONE_WORKLOAD = """
+name = "synthetic"
+baseline_first = false
+[baseline]
+source = "src"
+adapter = "adapter:native"
+python = "./python"
+[numerical]
+[[workload]]
+name = "sync-b4"
+production = true
+config = { x = 1 }
+"""
 
 
 def as_json(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, Any]:
@@ -150,8 +167,8 @@ def test_calibrations_come_from_the_latest_completed_pilot(tmp_path: Path) -> No
     _write_receipt(home, "baseline/pilot/a", 2, ending="completed", calibration=rates[1])
     _write_receipt(home, "baseline/pilot/a", 10, ending="crash", calibration=None)
     _write_receipt(home, "baseline/pilot/b", 1, ending="crash", calibration=None)
-    assert read_calibrations(home, "baseline") == {"a": rates[1]}
-    assert read_calibrations(home, "c0123456789ab") == {}
+    found = read_experience(home, {"baseline": "baseline", "candidate": "c0123456789ab"})
+    assert found.calibrations == {("baseline", "a"): rates[1]}
 
 
 def test_plan_reads_the_pilots_of_a_home(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -167,6 +184,30 @@ def test_plan_reads_the_pilots_of_a_home(tmp_path: Path, capsys: pytest.CaptureF
     _, value = as_json(capsys, "plan", str(tmp_path / "campaign.toml"), "--home", str(home.root))
     about = {(row["side"], row["phase"]): row["about_device_hours"] for row in value["allocations"]}
     assert about["candidate", "throughput"] == pytest.approx(27 * 2 * (1 + 5 * 1.25) / 3600)
+
+
+def test_the_size_of_cases_is_not_known_before_the_pilots(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["plan", str(EXAMPLE)]) == 0
+    lines = [" ".join(line.split()) for line in capsys.readouterr().out.splitlines()]
+    unknown = "not known before the pilots"
+    assert f"baseline baseline control_case 117 {unknown} depends on the model" in lines
+    assert f"baseline pilot inputs/ of 117 {unknown} {unknown}" in lines
+    _, value = as_json(capsys, "plan", str(EXAMPLE))
+    assert value["inputs"] == {"num_workloads": 117, "about_bytes": None}
+
+
+def test_pilots_say_how_large_inputs_and_cases_are(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    built = build_home(tmp_path / "home", SMALL[:1], numerical=NumericalRules())
+    config = tmp_path / "campaign.toml"
+    config.write_text(ONE_WORKLOAD)
+    _, value = as_json(capsys, "plan", str(config), "--home", str(built.paths.root))
+    # A file of the state, and one batch that all updates share.
+    inputs = built.inputs(SMALL[0].name)
+    assert value["inputs"] == {"num_workloads": 1, "about_bytes": inputs.state[0].bytes + inputs.batches[0].bytes}
+    about = {row["kind"]: row["about_bytes"] for row in value["slots"]}
+    assert about["case"] == about["control_case"] == TEXT_BYTES + 5 * 5 * TENSOR_ROW_BYTES
+    hours = {row["phase"]: row["about_device_hours"] for row in value["allocations"] if row["side"] == "candidate"}
+    assert hours["numerical"] == pytest.approx(3.0 / 3600)  # what the completed case took
 
 
 def test_init_into_a_file_is_an_error_of_the_user(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from campaign.config.load import differing_tables, load_config, parse_config
 from campaign.config.model import Config
+from campaign.documents import NumericalRules
 from campaign.errors import ConfigError
 
 BASE = """\
@@ -251,3 +252,58 @@ def test_devices_of_an_allocation_come_from_gres() -> None:
     assert devices('gres = "gpu:4"') == 4
     assert devices('gres = "gpu:h100:2"') == 2
     assert devices('gres = "gpu"') == 1
+
+
+NUMERICAL = BASE + "[numerical]\n"
+
+
+@pytest.mark.parametrize(
+    ("line", "place", "words"),
+    [
+        ("update = 5", "27:1", "unknown key 'update' in numerical"),
+        ("updates = 0", "27:1", "greater than or equal to 1"),
+        ("updates = 1001", "27:1", "less than or equal to 1000"),
+        ('moments = "cold"', "27:1", "'fresh' or 'warm'"),
+        ("loss_atol = -0.1", "27:1", "from 0"),
+        ("loss_rtol = nan", "27:1", "finite decimal"),
+        ("gradients_threshold = 0", "27:1", "above 0"),
+        ("tensor_floor = 0", "27:1", "above 0 and at most 1"),
+        ("tensor_updates = true", "27:1", "decimal number"),
+        ("control_factor = 0.5", "27:1", "from 1"),
+        ("isolated_atol = 0", "27:1", "above 0"),
+        ('isolated_scalars = "bf16"', "27:1", "'fp64' or 'fp32'"),
+        ('gated_tensors = ["loss"]', "27:18", "'gradients', 'parameters'"),
+        ('gated_tensors = ["updates", "updates"]', "27:29", "'updates' stands twice in gated_tensors"),
+        ('required = ["load_state"]', "27:13", "'optimizer_check' or 'mix'"),
+        ('serialized = ["singel"]', "27:15", "no workload is named 'singel'"),
+        ('serialized = ["50m-*", "x*"]', "27:24", "no workload is named 'x*'"),
+        ('serialized = [""]', "27:15", "a workload's name, or a pattern"),
+        ('shared_executor = ["single", "single"]', "27:30", "'single' stands twice in shared_executor"),
+        ('controls = false\nshared_executor = ["single"]', "28:1", "shared_executor without controls"),
+    ],
+)
+def test_a_numerical_rule_that_cannot_be_is_named_with_its_place(line: str, place: str, words: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        parse(f"{NUMERICAL}{line}\n")
+    assert caught.value.where == f"{PATH}:{place}"
+    assert words in caught.value.what
+
+
+def test_a_misspelt_workload_gets_a_suggestion() -> None:
+    with pytest.raises(ConfigError) as caught:
+        parse(f'{NUMERICAL}serialized = ["singel"]\n')
+    assert caught.value.hint == "did you mean 'single'?"
+
+
+def test_an_empty_table_declares_the_numerical_family_with_the_default_rules() -> None:
+    rules = parse(NUMERICAL).numerical
+    assert rules is not None
+    assert dict(rules) == NumericalRules.defaults()
+    assert parse(BASE).numerical is None
+
+
+def test_a_campaign_of_numerical_controls_alone_may_come_baseline_first() -> None:
+    text = NUMERICAL.replace("windows = 3\n", "windows = 3\nsolo = false\ncontrols = false\n")
+    assert parse(text).baseline_first
+    with pytest.raises(ConfigError, match="would wait for nothing"):
+        parse(f"{text}controls = false\n")

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from campaign.calibration import Calibrations
+from campaign.calibration import Calibrations, Experience
 from campaign.config.load import load_config, parse_config
 from campaign.config.model import Config
 from campaign.documents import Calibration
@@ -42,7 +42,8 @@ def parse(extra: str = "") -> Config:
 
 
 def plan(config: Config, calibrations: Calibrations | None = None) -> Plan:
-    return make_plan(config, sds=(0.01,), true_ratios=(1.0, 1.05), calibrations=calibrations)
+    known = Experience(calibrations=calibrations or {})
+    return make_plan(config, sds=(0.01,), true_ratios=(1.0, 1.05), known=known)
 
 
 def test_the_full_matrix_is_counted() -> None:

@@ -12,7 +12,7 @@ import acceptance.protocol
 from acceptance.formats import RETRIABLE, TABLES
 from campaign.config.load import load_config, parse_config
 from campaign.config.model import Config
-from campaign.documents import Document, Protocol, Retries, Slot, ThroughputRules
+from campaign.documents import Document, NumericalRules, Protocol, Retries, Slot, ThroughputRules
 from campaign.errors import ConfigError
 from campaign.matrix import expand
 from campaign.packing import pack
@@ -142,14 +142,92 @@ def test_controls_alternate_by_category_and_repeat() -> None:
     assert all(slot.pair == 1 for slot in controls)
 
 
-@pytest.mark.parametrize("family", ["numerical", "convergence"])
-def test_a_family_that_cannot_be_measured_is_planned_but_not_frozen(family: str) -> None:
-    recipe = '[[recipe]]\nname = "r"\nconfig = { x = 1 }\ntargets = 5\n' if family == "convergence" else ""
-    config = parse(text=TEXT + f"[{family}]\n" + recipe)
+def test_a_family_that_cannot_be_measured_is_planned_but_not_frozen() -> None:
+    recipe = '[[recipe]]\nname = "r"\nconfig = { x = 1 }\ntargets = 5\n'
+    config = parse(text=TEXT + "[convergence]\n" + recipe)
     assert len(expand_slots(config, expand(config))) > len(build_protocol(parse()).slots)
-    with pytest.raises(ConfigError, match=rf"\[{family}\] cannot be frozen") as caught:
+    with pytest.raises(ConfigError, match=r"\[convergence\] cannot be frozen") as caught:
         build_protocol(config)
     assert caught.value.where == f"/c/campaign.toml:{TEXT.count(chr(10)) + 1}:1"
+
+
+def numerical(rules: str = "", text: str = TEXT) -> Config:
+    return parse(text=f"{text}[numerical]\n{rules}\n")
+
+
+def test_the_numerical_family_has_a_case_and_a_control_of_every_workload() -> None:
+    protocol = build_protocol(numerical())
+    assert protocol.families == ("throughput", "numerical")
+    assert protocol.numerical == NumericalRules()
+    names = [workload.name for workload in protocol.workloads]
+    controls, cases = slots_of(protocol, "control_case"), slots_of(protocol, "case")
+    assert [slot.slot for slot in controls] == [f"baseline/control-case/{name}" for name in names]
+    assert [slot.slot for slot in cases] == [f"candidate/case/{name}" for name in names]
+    assert {(slot.phase, slot.order, slot.repeat, slot.pair) for slot in controls} == {
+        ("baseline", ("baseline", "baseline_again"), 0, 0)
+    }
+    assert {(slot.phase, slot.order, slot.repeat, slot.pair) for slot in cases} == {
+        ("numerical", ("baseline", "candidate"), 0, 0)
+    }
+    assert {tuple(slot.slot for slot in group) for group in pack(cases, 1)} == {(slot.slot,) for slot in cases}
+
+
+def test_without_controls_there_is_no_control_case() -> None:
+    protocol = build_protocol(numerical("controls = false"))
+    assert not slots_of(protocol, "control_case")
+    assert len(slots_of(protocol, "case")) == 7
+
+
+def test_a_protocol_without_the_family_has_no_numerical_rules() -> None:
+    assert build_protocol(parse()).numerical is None
+
+
+def test_patterns_become_workloads_in_the_order_of_the_matrix() -> None:
+    rules = build_protocol(
+        numerical('serialized = ["single", "sync-*"]\nshared_executor = ["packed-1[0-9]"]')
+    ).numerical
+    assert rules is not None
+    assert rules.serialized == ("sync-4", "sync-8", "sync-16", "single")
+    assert rules.shared_executor == ("packed-16",)
+
+
+def test_every_number_of_the_family_is_frozen_as_it_is_written() -> None:
+    text = """
+updates = 3
+moments = "warm"
+loss_atol = 0.0030
+gradients_threshold = 0.050
+gated_tensors = ["updates", "exp_avg"]
+required = ["mix"]
+isolated_rtol = 1e-5
+isolated_scalars = "fp32"
+"""
+    rules = build_protocol(numerical(text)).numerical
+    assert rules == NumericalRules(
+        updates=3,
+        moments="warm",
+        loss_atol="0.0030",
+        gradients_threshold="0.050",
+        gated_tensors=("updates", "exp_avg"),
+        required=("mix",),
+        isolated_rtol="1e-5",
+        isolated_scalars="fp32",
+    )
+
+
+def test_a_numerical_protocol_is_understood_by_acceptance_and_by_the_harness() -> None:
+    data = build_protocol(numerical('serialized = ["single"]\nrequired = ["optimizer_check"]')).to_bytes()
+    assert acceptance.protocol.parse(data).families == ("throughput", "numerical")
+    assert parse_protocol(data).workloads
+
+
+def test_departures_of_the_numerical_family_are_named_once_each() -> None:
+    config = numerical('updates_threshold = "0.1"\nparameters_threshold = "0.03"\nserialized = ["single"]')
+    assert departures(build_protocol(config)) == departures(config)
+    assert departures(config) == (
+        "numerical.parameters_threshold is 0.03 instead of 0.02.",
+        "numerical.serialized is single instead of none.",
+    )
 
 
 def test_the_full_matrix_has_the_published_counts_in_under_60_lines() -> None:
@@ -171,8 +249,20 @@ def test_the_full_matrix_has_the_published_counts_in_under_60_lines() -> None:
     }
     names = {workload.name for workload in expansion.workloads}
     assert {"90m-packed8-b16-c1024-clip1", "90m-packed8-b16-c1024-clipoff"} <= names
-    with pytest.raises(ConfigError, match="numerical"):
+    with pytest.raises(ConfigError, match="convergence"):
         build_protocol(config)
+
+
+def test_the_full_matrix_freezes_without_the_convergence_family_and_shares_an_executor_where_the_seed_does() -> None:
+    lines = EXAMPLE.read_text().splitlines(keepends=True)
+    begin = next(number for number, line in enumerate(lines) if line.startswith("recipe = ["))
+    end = next(number for number in range(begin, len(lines)) if lines[number].startswith("]"))
+    kept = [line for line in [*lines[:begin], *lines[end + 1 :]] if not line.startswith("convergence")]
+    protocol = build_protocol(parse_config("".join(kept).encode(), path=EXAMPLE))
+    assert protocol.numerical is not None
+    assert protocol.numerical.shared_executor == ("90m-packed8-b16-c1024-clip1", "90m-packed8-b16-c1024-clipoff")
+    assert len(slots_of(protocol, "case")) == len(slots_of(protocol, "control_case")) == 117
+    assert acceptance.protocol.parse(protocol.to_bytes()).families == ("throughput", "numerical")
 
 
 @given(st.integers(1, 9), st.data())
@@ -248,6 +338,15 @@ def test_every_departure_is_one_sentence() -> None:
         ("retries", "again = []\nagain_once = []"),
         ("retries", f"again = {[ending.value for ending in RETRIABLE]}\nagain_once = []"),
         ("execution", 'device = "cuda"\nthreads = 65536'),
+        ("numerical", "updates = 1000\nisolated_steps = 1000"),
+        ("numerical", "loss_atol = 0\nloss_rtol = 0\nisolated_rtol = 0\nisolated_atol = 1e-300"),
+        ("numerical", "loss_atol = 100\nloss_rtol = 100\nisolated_rtol = 100\nisolated_atol = 1"),
+        ("numerical", "gradients_threshold = 1e-300\nparameters_threshold = 100\nupdates_threshold = 100"),
+        ("numerical", "tensor_floor = 1\ncontrol_factor = 1\nisolated_sd = 100"),
+        ("numerical", "tensor_floor = 1e-300\ncontrol_factor = 100\nisolated_sd = 1e-300"),
+        ("numerical", 'gated_tensors = ["gradients", "parameters", "updates", "exp_avg", "exp_avg_sq"]'),
+        ("numerical", 'required = ["optimizer_check", "mix"]\ncontrols = false\nserialized = ["*"]'),
+        ("numerical", 'shared_executor = ["*"]\nserialized = ["*"]\nmoments = "warm"\nisolated_scalars = "fp32"'),
     ],
 )
 def test_what_may_be_configured_is_taken_by_acceptance_and_by_the_harness(table: str, line: str) -> None:
@@ -260,18 +359,21 @@ def test_what_may_be_configured_is_taken_by_acceptance_and_by_the_harness(table:
 
 
 def test_every_rule_can_depart() -> None:
-    protocol = build_protocol(parse())
-    changed: dict[type[Document], dict[str, object]] = {ThroughputRules: {}, Retries: {}}
+    protocol = build_protocol(numerical())
+    assert protocol.numerical is not None
+    changed: dict[type[Document], dict[str, object]] = {ThroughputRules: {}, NumericalRules: {}, Retries: {}}
     for model, values in changed.items():
         for key, default in model.defaults().items():
             values[key] = (
                 not default if isinstance(default, bool)
                 else default + 1 if isinstance(default, int)
                 else "7" if isinstance(default, str)
-                else ()
+                else () if default
+                else ("7",)
             )  # fmt: skip
     other = protocol.replace(
         throughput=protocol.throughput.replace(**changed[ThroughputRules]),
+        numerical=protocol.numerical.replace(**changed[NumericalRules]),
         retries=protocol.retries.replace(**changed[Retries]),
     )
-    assert len(departures(other)) == len(ThroughputRules.defaults()) + len(Retries.defaults())
+    assert len(departures(other)) == sum(len(values) for values in changed.values())

@@ -1,0 +1,198 @@
+"""What a sealed attempt of the numerical family must have left beside its tables."""
+
+from __future__ import annotations
+
+import zlib
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+from acceptance import formats
+from acceptance.formats import Ending
+from campaign import documents, files
+from campaign.calibration import CASE_KINDS
+from campaign.inputs import PilotInputs, check_listing
+from campaign.paths import INPUTS, TENSORS, AttemptPaths
+from campaign.sealed import Finding, SealedAttempt
+
+MOST_TENSOR_BYTES = 1 << 30
+"""Most bytes of a tensors.csv: far more than there are tensors in any model, and little enough to be read at once."""
+_GZIP = 16 + zlib.MAX_WBITS
+
+
+def unpack(data: bytes, most_bytes: int = MOST_TENSOR_BYTES) -> bytes:
+    """Return what one gzip member holds.
+
+    Raises:
+        ValueError: The data is not one whole member, or holds more than the most.
+    """
+    unpacker = zlib.decompressobj(_GZIP)
+    try:
+        found = unpacker.decompress(data, most_bytes + 1)
+    except zlib.error as error:
+        raise ValueError(f"not a gzip file: {error}") from error
+    if len(found) > most_bytes:
+        raise ValueError(f"holds more than {most_bytes} bytes")
+    if not unpacker.eof:
+        raise ValueError("the gzip file is cut off")
+    if unpacker.unused_data:
+        raise ValueError(f"{len(unpacker.unused_data)} bytes follow the gzip file")
+    return found
+
+
+def comparison_of(kind: str) -> str:
+    """Return what a kind of case is called in the column ``comparison``."""
+    return "control" if kind == "control_case" else "candidate"
+
+
+def _check_tensors(data: bytes, planned: documents.PlannedAttempt, where: str) -> Iterator[Finding]:
+    """Yield a finding where tensors.csv.gz is not a table of the case's tensors."""
+    try:
+        rows, faults = formats.parse_table(formats.TENSORS, unpack(data), where)
+    except ValueError as error:
+        yield Finding(where=where, what=str(error))
+        return
+    if faults:
+        yield from (Finding(where=f"{fault.file}:{fault.line}", what=fault.what) for fault in faults)
+        return
+    wanted = {"workload": planned.workload, "comparison": comparison_of(planned.kind)}
+    for row in rows:
+        for name, value in wanted.items():
+            if row.values[name] != value:
+                yield Finding(where=f"{where}:{row.line}", what=f"{name} is {row.values[name]!r}, not {value!r}")
+                return
+    keys = Counter(tuple(row.values[name] for name in formats.TENSORS.key) for row in rows)
+    for key, number in keys.most_common(1):
+        if number > 1:
+            yield Finding(where=where, what=f"{number} rows stand for {', '.join(map(str, key))}")
+    if not rows:
+        yield Finding(where=where, what="it has no rows")
+
+
+def _check_case(
+    sealed: SealedAttempt, planned: documents.PlannedAttempt, folder: AttemptPaths, *, is_known: bool
+) -> Iterator[Finding]:
+    where = str(folder.receipt)
+    case = sealed.receipt.case
+    if case is None:
+        yield Finding(where=where, what="completed, but it does not say how the case was run")
+    elif case.inputs_sha256 != planned.inputs_sha256:
+        what = f"it ran on the inputs {case.inputs_sha256}, planned were {planned.inputs_sha256 or 'none'}"
+        yield Finding(where=where, what=what)
+    if TENSORS not in sealed.kept:
+        yield Finding(where=where, what=f"completed without {TENSORS}")
+    elif not is_known:
+        yield from _check_tensors(sealed.kept[TENSORS], planned, str(folder.tensors))
+
+
+def check_attempt(
+    sealed: SealedAttempt,
+    planned: documents.PlannedAttempt,
+    protocol: documents.Protocol,
+    folder: AttemptPaths,
+    *,
+    is_known: bool,
+) -> Iterator[Finding]:
+    """Yield a finding for everything of the numerical family that an attempt should not have left, or left out.
+
+    Args:
+        sealed: The attempt; its bytes are those that its receipt sealed.
+        planned: What was planned.
+        protocol: The frozen protocol.
+        folder: The attempt's folder.
+        is_known: Whether this very receipt was collected before: then its tensors have been read already.
+    """
+    is_case, completed = planned.kind in CASE_KINDS, sealed.receipt.ending is Ending.COMPLETED
+    if is_case and completed:
+        yield from _check_case(sealed, planned, folder, is_known=is_known)
+    if not is_case:
+        if sealed.receipt.case is not None:
+            yield Finding(where=str(folder.receipt), what=f"a {planned.kind} that says how a case was run")
+        if TENSORS in sealed.kept:
+            yield Finding(where=str(folder.tensors), what=f"a {planned.kind} compares no tensors")
+    records = planned.kind == "pilot" and planned.order == ("baseline",)
+    if INPUTS in sealed.kept and not records:
+        yield Finding(where=str(folder.inputs), what="only a pilot of the baseline records inputs")
+    elif INPUTS in sealed.kept:
+        inputs = documents.Inputs.parse(sealed.kept[INPUTS], where=str(folder.inputs))
+        yield from check_listing(inputs, planned.workload, protocol, str(folder.inputs))
+    elif records and completed and protocol.numerical is not None:
+        yield Finding(where=str(folder.receipt), what=f"completed without {INPUTS}")
+
+
+# --- what the attempts agree on ---------------------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class CaseBook:
+    """What the attempts of the numerical family say of their inputs."""
+
+    pilots: list[PilotInputs] = field(default_factory=list)
+    canonical: dict[str, str] = field(default_factory=dict)
+    """Digest of the inputs of each workload: those of the first completed pilot."""
+    used: list[tuple[str, str, str]] = field(default_factory=list)
+    """Place, workload and digest of the inputs of every case."""
+    is_open: bool = False
+    """Whether a baseline's pilot is under way, or left no list of what it had written."""
+
+    def note(self, sealed: SealedAttempt, planned: documents.PlannedAttempt, folder: AttemptPaths) -> None:
+        """Note a sealed attempt that was found right."""
+        completed = sealed.receipt.ending is Ending.COMPLETED
+        if sealed.receipt.case is not None:
+            self.used.append((str(folder.receipt), planned.workload, sealed.receipt.case.inputs_sha256))
+        if planned.kind != "pilot" or planned.order != ("baseline",):
+            return
+        data = sealed.kept.get(INPUTS)
+        if data is None:
+            self.is_open = True
+            return
+        sha256 = files.sha256_bytes(data)
+        inputs = documents.Inputs.parse(data, where=str(folder.inputs))
+        self.pilots.append(PilotInputs(where=str(folder.inputs), sha256=sha256, inputs=inputs, completed=completed))
+        if completed:
+            self.canonical.setdefault(planned.workload, sha256)
+
+    def disagreements(self) -> Iterator[Finding]:
+        """Yield a finding for every case that did not run on its workload's canonical inputs."""
+        for where, workload, sha256 in self.used:
+            canonical = self.canonical.get(workload, "none")
+            if sha256 != canonical:
+                yield Finding(where=where, what=f"it ran on the inputs {sha256}, the pilot recorded {canonical}")
+
+
+def summaries(
+    receipts: Mapping[tuple[str, int], documents.Receipt], workloads: Mapping[str, str]
+) -> tuple[documents.CaseSummary, ...]:
+    """Return how each completed case was run, by workload, comparison and attempt.
+
+    Args:
+        receipts: The receipts, by slot and attempt.
+        workloads: The workload of each slot.
+    """
+    found = [
+        documents.CaseSummary.of(
+            {
+                **{name: getattr(receipt.case, name) for name in _SUMMARY},
+                "workload": workloads[slot],
+                "comparison": comparison_of(receipt.kind),
+                "attempt": number,
+            }
+        )
+        for (slot, number), receipt in receipts.items()
+        if receipt.case is not None and receipt.ending is Ending.COMPLETED
+    ]
+    return tuple(sorted(found, key=lambda one: (one.workload, one.comparison, one.attempt)))
+
+
+_SUMMARY = (
+    "executor",
+    "serialized",
+    "transport",
+    "transport_reason",
+    "tied",
+    "load_s",
+    "train_s",
+    "compare_s",
+    "compared_bytes",
+    "inputs_sha256",
+)

@@ -1,0 +1,319 @@
+"""Running a case again from what was frozen and retained, in a folder of its own, and comparing the numbers.
+
+The home is only read. The scratch folder is laid out like a home, as far as the harness looks: the frozen protocol, the
+canonical inputs, an allocation with the one attempt.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import subprocess
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+from pathlib import Path
+
+from acceptance import formats
+from acceptance.formats import Kind, Row
+from campaign import documents
+from campaign.calibration import CASE_KINDS
+from campaign.cases import unpack
+from campaign.errors import EvidenceError, InfrastructureError, StateError
+from campaign.frozen import Frozen
+from campaign.paths import TENSORS, HomePaths
+from campaign.sealed import Expected, SealedAttempt, TamperedError, read_attempt
+from campaign.submission.acts import History, IntendedAttempt
+from campaign.submission.plans import build_plan
+from campaign.transport import payload
+
+ALLOCATION = "rerun"
+STOP_S = 60.0
+"""How long the harness may take to stop its sides once it is told to."""
+COMPARED = (formats.NUMERICAL, formats.VACUITY, formats.TENSORS)
+_TAIL_CHARACTERS = 2000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Difference:
+    """One field that came out otherwise; an empty text is an empty field, or a row that is not there."""
+
+    table: str
+    row: str
+    """The row's key without what all rows share."""
+    column: str
+    retained: str
+    again: str
+    relative: float | None
+    """|again - retained| / the larger of both; None where one is no number."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Comparison:
+    """One table of the retained attempt beside the same of the new one."""
+
+    table: str
+    num_rows: int
+    differences: tuple[Difference, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rerun:
+    """What running a case again gave."""
+
+    slot: str
+    attempt: int
+    device: str
+    """What the retained attempt ran on."""
+    device_again: str
+    comparisons: tuple[Comparison, ...]
+
+    @property
+    def differences(self) -> tuple[Difference, ...]:
+        """Every difference, table by table."""
+        return tuple(one for comparison in self.comparisons for one in comparison.differences)
+
+    @property
+    def is_identical(self) -> bool:
+        """Whether every field of every row has the same text."""
+        return not self.differences
+
+    @property
+    def same_kind(self) -> bool:
+        """Whether both ran on the same kind of device: on another one the numbers may differ."""
+        return self.device == self.device_again
+
+    @property
+    def largest(self) -> Difference | None:
+        """The difference between two numbers that is the largest in proportion; None if there is none."""
+        numbers = [one for one in self.differences if one.relative is not None]
+        return max(numbers, key=lambda one: one.relative or 0.0, default=None)
+
+
+# --- the retained attempt ---------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Retained:
+    """A case that can be run again."""
+
+    plan: documents.AllocationPlan
+    """Of the one attempt; its home is the campaign's own."""
+    sealed: SealedAttempt
+
+    @property
+    def planned(self) -> documents.PlannedAttempt:
+        """The attempt."""
+        return self.plan.attempts[0]
+
+
+def read_retained(paths: HomePaths, frozen: Frozen, history: History, slot: str, attempt: int) -> Retained:
+    """Read a completed case and check that it is what its receipt sealed.
+
+    Args:
+        paths: The home.
+        frozen: The frozen documents.
+        history: What the ledger says.
+        slot: The slot's name in this home.
+        attempt: The attempt that counts.
+
+    Raises:
+        StateError: The slot is no case.
+        TamperedError: The attempt is not what was sealed.
+    """
+    if frozen.slots()[slot].kind not in CASE_KINDS:
+        raise StateError(f"{slot} is no numerical case", hint="cases are baseline/control-case/... and ID/case/...")
+    known = history.slots[slot][attempt]
+    intended = _intended(history, known.allocation, slot)
+    plan = build_plan(frozen, paths, "rerun", ALLOCATION, [intended])
+    expected = Expected(
+        planned=plan.attempts[0],
+        allocation=known.allocation,
+        manifest_sha256=frozen.manifest_sha256,
+        protocol_sha256=frozen.protocol_sha256,
+        harness_sha256=frozen.manifest.harness_sha256,
+        snapshots=frozen.snapshots(slot.partition("/")[0]),
+    )
+    sealed, findings = read_attempt(paths.attempt(slot, attempt), expected)
+    if sealed is None:
+        raise TamperedError(findings, hint="campaign collect")
+    return Retained(plan=plan, sealed=sealed)
+
+
+def _intended(history: History, allocation: str, slot: str) -> IntendedAttempt:
+    for intended in history.allocations[allocation].attempts:
+        if intended.slot == slot:
+            return intended
+    raise EvidenceError(f"the ledger's intent of {allocation} does not name {slot}", where="ledger.jsonl")
+
+
+# --- running ----------------------------------------------------------------------------------------------------------
+
+
+@contextlib.contextmanager
+def scratch_home(paths: HomePaths, parent: Path | None) -> Iterator[HomePaths]:
+    """Provide a folder that looks like a home to the harness; it stays if the block raises.
+
+    Args:
+        paths: The campaign's home.
+        parent: Where to create it; the folder for temporary files if None.
+    """
+    scratch = HomePaths(Path(tempfile.mkdtemp(prefix="campaign-rerun-", dir=parent)).resolve())
+    scratch.protocol.write_bytes(paths.protocol.read_bytes())
+    scratch.inputs.symlink_to(paths.inputs)
+    scratch.allocation(ALLOCATION).root.mkdir(parents=True)
+    yield scratch
+
+
+def run_again(
+    paths: HomePaths, frozen: Frozen, retained: Retained, scratch: HomePaths, environment: Mapping[str, str]
+) -> SealedAttempt:
+    """Run a case again in a scratch home.
+
+    Args:
+        paths: The campaign's home.
+        frozen: The frozen documents.
+        retained: The case.
+        scratch: From `scratch_home`.
+        environment: What the harness is given.
+
+    Raises:
+        InfrastructureError: It did not run to its end.
+        TamperedError: What it left is not what it sealed.
+    """
+    plan = retained.plan.replace(home=str(scratch.root))
+    scratch.allocation(ALLOCATION).plan.write_bytes(plan.to_bytes())
+    temporary = scratch.root / "tmp"
+    temporary.mkdir()
+    plans = [scratch.allocation(ALLOCATION).plan]
+    command = payload(frozen.manifest.harness_python, paths, scratch.root / "pycache", plans)
+    said = _run(command, {**environment, "TMPDIR": str(temporary)})
+    folder = scratch.attempt(retained.planned.slot, retained.planned.attempt)
+    if not folder.receipt.exists():
+        log = scratch.allocation(ALLOCATION).log
+        why = log.read_text(encoding="utf-8", errors="replace") if log.exists() else said
+        raise InfrastructureError(
+            "the harness left no receipt", where=str(scratch.root), why=why.strip()[-_TAIL_CHARACTERS:]
+        )
+    expected = Expected(
+        planned=retained.planned,
+        allocation=ALLOCATION,
+        manifest_sha256=frozen.manifest_sha256,
+        protocol_sha256=frozen.protocol_sha256,
+        harness_sha256=frozen.manifest.harness_sha256,
+        snapshots=frozen.snapshots(retained.planned.slot.partition("/")[0]),
+    )
+    sealed, findings = read_attempt(folder, expected)
+    if sealed is None:
+        raise TamperedError(findings)
+    if sealed.receipt.ending is not formats.Ending.COMPLETED:
+        why = f"{sealed.receipt.ending}: {sealed.receipt.reason}"
+        raise InfrastructureError("the case did not run to its end this time", where=str(folder.root), why=why)
+    return sealed
+
+
+def _run(command: Sequence[str], environment: Mapping[str, str]) -> str:
+    """Run the harness in a session of its own and return what it printed; whatever interrupts us ends it too."""
+    with subprocess.Popen(
+        command,
+        env=dict(environment),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        start_new_session=True,
+    ) as process:
+        try:
+            output, _ = process.communicate()
+        except BaseException:
+            process.terminate()
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(STOP_S)
+            process.kill()
+            raise
+    return output.decode("utf-8", "replace")
+
+
+# --- comparing --------------------------------------------------------------------------------------------------------
+
+_SHARED = ("workload", "comparison", "attempt")
+"""Columns of a key in which all rows of one attempt agree."""
+
+
+def _rows(sealed: SealedAttempt, table: formats.Table) -> tuple[Row, ...]:
+    if table is not formats.TENSORS:
+        return tuple(sealed.tables.get(table.file, ()))
+    if TENSORS not in sealed.kept:
+        return ()
+    rows, faults = formats.parse_table(table, unpack(sealed.kept[TENSORS]), TENSORS)
+    if faults:
+        raise EvidenceError(faults[0].what, where=f"{faults[0].file}:{faults[0].line}")
+    return rows
+
+
+def _by_key(rows: Sequence[Row], table: formats.Table) -> dict[str, dict[str, str]]:
+    """Return the texts of each row's fields, by its key."""
+    columns = [name for name in table.key if name not in _SHARED]
+    return {
+        " ".join(f"{name}={row.values[name]}" for name in columns): dict(
+            zip(table.header, row.raw.split(","), strict=True)
+        )
+        for row in rows
+    }
+
+
+def _relative(retained: str, again: str) -> float | None:
+    if not retained or not again:
+        return None
+    first, second = Decimal(retained), Decimal(again)
+    largest = max(abs(first), abs(second))
+    return float(abs(second - first) / largest) if largest else 0.0
+
+
+def _differences(
+    table: formats.Table, row: str, retained: Mapping[str, str], again: Mapping[str, str]
+) -> Iterator[Difference]:
+    for column in table.columns:
+        texts = retained.get(column.name, ""), again.get(column.name, "")
+        if texts[0] != texts[1]:
+            is_number = column.kind in {Kind.DECIMAL, Kind.COUNT}
+            yield Difference(
+                table=table.file,
+                row=row,
+                column=column.name,
+                retained=texts[0],
+                again=texts[1],
+                relative=_relative(*texts) if is_number else None,
+            )
+
+
+def compare_table(table: formats.Table, retained: Sequence[Row], again: Sequence[Row]) -> Comparison:
+    """Compare two tables of one attempt row by row; a row that only one of them has differs in every field."""
+    first, second = _by_key(retained, table), _by_key(again, table)
+    differences = [
+        difference
+        for row in dict.fromkeys([*first, *second])
+        for difference in _differences(table, row, first.get(row, {}), second.get(row, {}))
+    ]
+    return Comparison(table=table.file, num_rows=len(first), differences=tuple(differences))
+
+
+def device_kind(start: documents.Start) -> str:
+    """Return the kind of an attempt's devices: their names without what tells one from another."""
+    return "+".join(f"{one.get('kind', '')}:{one.get('name', '')}" for one in start.devices) or start.device
+
+
+def compare(retained: SealedAttempt, again: SealedAttempt) -> Rerun:
+    """Compare what a case left with what it left when it was run again.
+
+    Raises:
+        EvidenceError: There is nothing to compare.
+    """
+    if not retained.tables.get(formats.NUMERICAL.file):
+        raise EvidenceError(f"{retained.receipt.slot} retained no row of {formats.NUMERICAL.file}")
+    return Rerun(
+        slot=retained.receipt.slot,
+        attempt=retained.receipt.attempt,
+        device=device_kind(retained.start),
+        device_again=device_kind(again.start),
+        comparisons=tuple(compare_table(table, _rows(retained, table), _rows(again, table)) for table in COMPARED),
+    )
