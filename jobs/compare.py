@@ -1,29 +1,32 @@
-"""How far two runs of numbers are apart: sums in fp64, block by block, in one pass.
+"""How far two runs of numbers are apart: sums in fp64, block by block, in one pass over the operands.
 
-Every operand is cut into blocks of a fixed size, whatever the number of threads, and the blocks' sums are added exactly
-(math.fsum): the same numbers give the same bits on the same kind of device.
+Every run is cut into blocks of a fixed size, whatever the number of threads, and the sums of its blocks are added
+exactly (math.fsum): the same numbers give the same bits on the same kind of device. On the host a block is small enough
+to stay in a processor's cache, so that main memory is read once.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
-from itertools import pairwise
+from dataclasses import dataclass, replace
+from itertools import accumulate
 from typing import Any
 
 from .dtypes import FLOATS, dtype_name
 
-BLOCK = 1 << 17
-"""Elements of a block on the host: two of them in fp64 stay in a processor's cache."""
-_COLUMNS = 4
-"""Per block: squared reference, squared difference, smallest and largest difference."""
+HOST_BLOCK = 1 << 17
+"""Elements of a block on the host: two buffers of 1 MiB in fp64."""
+DEVICE_BLOCK = 1 << 24
+"""Elements of a block on a device: two buffers of 128 MiB."""
+Pair = tuple[Any, Any]
+"""A run of the reference and the run of the value beside it: flat tensors of one length and type."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sums:
-    """What is known of one run of numbers of the reference and the value beside it."""
+    """What is known of one pair."""
 
     ref_sq: float | None
     """Sum of squares of the reference; None if it is not finite."""
@@ -38,178 +41,209 @@ class Sums:
     roll_sq: float | None = None
     """Sum of squares of the reference rolled by half its length, less itself; None unless asked for, or not finite."""
 
+    @property
+    def is_finite(self) -> bool:
+        """Whether there are no numbers in it that are not finite."""
+        return self.ref_sq is not None and self.diff_sq is not None
+
     def as_json(self) -> list[Any]:
         """Return it as the parent reads it."""
         return [getattr(self, name) for name in self.__slots__]
 
 
 class Comparer:
-    """Compares runs of numbers with a fixed number of threads.
+    """Compares runs of numbers with a fixed number of threads, one at a time per block.
 
     Args:
         torch: PyTorch.
-        threads: How many; the results do not depend on it.
+        threads: How many work on the host; the results do not depend on it.
     """
 
     def __init__(self, torch: Any, threads: int = 1) -> None:
         self._torch = torch
         self._threads = threads
-        # Each block is one thread's work: PyTorch's own threads would only get into each other's way.
+        # PyTorch's own threads would share each block, at a cost for every operation.
         torch.set_num_threads(1)
-        self._pool = ThreadPoolExecutor(threads) if threads > 1 else None
-        self._buffers: dict[Any, list[Any]] = {}
+        self._pool = ThreadPoolExecutor(threads, initializer=torch.set_num_threads, initargs=(1,))
+        self._buffers: dict[Any, Pair] = {}
 
     def close(self) -> None:
-        """End the threads."""
-        if self._pool is not None:
-            self._pool.shutdown()
+        """End the threads and drop the buffers."""
+        self._pool.shutdown()
+        self._buffers = {}
 
-    def sums(self, reference: Any, value: Any, *, signs: bool = False, roll: bool = False) -> Sums:
-        """Compare two flat tensors of one length and type.
+    def sums(self, pairs: Sequence[Pair], *, signs: bool = False, roll: bool = False) -> list[Sums]:
+        """Compare pairs.
 
         Args:
-            reference: The baseline's numbers.
-            value: The other side's.
+            pairs: What to compare.
             signs: Whether to count differing signs.
-            roll: Whether to compare the reference with itself, rolled.
+            roll: Whether to compare each reference with itself, rolled.
         """
-        self._check(reference, value)
-        ref_sq, diff_sq, largest = self._add(reference, value)
-        rolled = self._rolled(reference) if roll else None
-        if math.isfinite(ref_sq) and math.isfinite(diff_sq):
-            flips = self._flips(reference, value) if signs else None
-            return Sums(ref_sq=ref_sq, diff_sq=diff_sq, largest_error=largest, sign_flips=flips, roll_sq=rolled)
-        return Sums(
-            ref_sq=_finite(ref_sq),
-            diff_sq=None,
-            largest_error=None,
-            nonfinite_ref=self._nonfinite(reference),
-            nonfinite_value=self._nonfinite(value),
-            roll_sq=rolled,
-        )
+        self._check(pairs)
+        found = self._add(pairs)
+        if roll:
+            rolled = self._roll([reference for reference, _ in pairs])
+            found = [replace(one, roll_sq=roll_sq) for one, roll_sq in zip(found, rolled, strict=True)]
+        return [self._complete(one, pair, signs=signs) for one, pair in zip(found, pairs, strict=True)]
 
-    def worst_ratio(self, reference: Any, value: Any, *, rtol: float, atol: float) -> tuple[float | None, int]:
-        """Return the largest |value - reference| / (atol + rtol |reference|), and how many are not finite.
+    def worst_ratios(self, pairs: Sequence[Pair], *, rtol: float, atol: float) -> list[tuple[float | None, int]]:
+        """Return the largest |value - reference| / (atol + rtol |reference|) of each pair.
 
         Args:
-            reference: The baseline's numbers.
-            value: The other side's.
+            pairs: What to compare.
             rtol: Relative part of the allowance.
             atol: Absolute part of the allowance, above 0.
 
         Returns:
             The ratio, None if a number on either side is not finite; and how many on both sides together are not.
         """
-        self._check(reference, value)
-        if not (atol > 0 and rtol >= 0):
+        self._check(pairs)
+        if not (atol > 0 and rtol >= 0 and math.isfinite(atol + rtol)):
             raise ValueError(f"an allowance of {atol} + {rtol} |reference| is none")
-        nonfinite = self._nonfinite(reference) + self._nonfinite(value)
-        if nonfinite:
-            return None, nonfinite
 
-        def worst(begin: int, end: int) -> float:
-            expected = reference[begin:end].double()
-            error = value[begin:end].to(expected).sub_(expected).abs_()
+        def worst(reference: Any, value: Any) -> float:
+            expected = reference.double()
+            error = value.double().sub_(expected).abs_()
             return float(error.div_(expected.abs_().mul_(rtol).add_(atol)).max())
 
-        return max(self._each_block(len(reference), worst), default=0.0), 0
+        found: list[tuple[float | None, int]] = []
+        for pair in pairs:
+            nonfinite = sum(map(self._nonfinite, pair))
+            found.append((None, nonfinite) if nonfinite else (max(self._each(pair, worst), default=0.0), 0))
+        return found
 
     # --- the sums -----------------------------------------------------------------------------------------------------
 
-    def _add(self, reference: Any, value: Any) -> tuple[float, float, float]:
-        """Return both sums of squares and the largest absolute difference."""
-        length = len(reference)
-        if length == 0:
-            return 0.0, 0.0, 0.0
-        found = self._torch.empty((_blocks(length), _COLUMNS), dtype=self._torch.float64, device=reference.device)
-        spans = _spans(_blocks(length), self._threads)
-        self._map(lambda span: self._add_span(reference, value, found, span), spans)
-        ref_sq, diff_sq, smallest, largest = found.t().tolist()
-        return _exact_sum(ref_sq), _exact_sum(diff_sq), max(-min(smallest), *largest, 0.0)
+    def _add(self, pairs: Sequence[Pair]) -> list[Sums]:
+        """Return the sums and the largest difference of each pair."""
+        counts = [_num_blocks(pair) for pair in pairs]
+        blocks = [block for pair in pairs for block in _blocks(pair)]
+        if not blocks:
+            return [_sums((), (), ()) for _ in pairs]
+        columns = self._torch.empty((3, len(blocks)), dtype=self._torch.float64, device=blocks[0][0].device)
+        shares = self._num_shares(blocks)
+        self._map(lambda share: self._add_share(share, blocks[share::shares], columns[:, share::shares]), range(shares))
+        found = columns.tolist()
+        return [
+            _sums(*(column[end - count : end] for column in found))
+            for end, count in zip(accumulate(counts), counts, strict=True)
+        ]
 
-    def _add_span(self, reference: Any, value: Any, found: Any, span: range) -> None:
-        """Write the sums of some blocks, in buffers of their own."""
+    def _add_share(self, share: int, blocks: Sequence[Pair], columns: Any) -> None:
+        """Write sum of squares, sum of squared differences and the largest of these of some blocks.
+
+        Args:
+            share: Whose buffers to use; no two of one number at a time.
+            blocks: The blocks.
+            columns: Three rows with a column for each block.
+        """
         torch = self._torch
-        block = min(BLOCK, len(reference))
-        expected, error = (torch.empty(block, dtype=torch.float64, device=reference.device) for _ in range(2))
-        dot, extremes = torch.dot, torch.aminmax
-        for index in span:
-            begin = index * BLOCK
-            end = min(begin + BLOCK, len(reference))
-            if end - begin < block:
-                expected, error = expected[: end - begin], error[: end - begin]
-            expected.copy_(reference[begin:end])
-            error.copy_(value[begin:end])
-            error.sub_(expected)
-            ref_sq, diff_sq, smallest, largest = found[index].unbind()
+        dot, total, largest, squared_error = torch.dot, torch.sum, torch.amax, torch.ops.aten.mse_loss.out
+        expected_buffer, error_buffer = self._buffer(share, blocks[0][0].device)
+        rows = [row.unbind() for row in columns]
+        for (reference, value), ref_sq, diff_sq, most in zip(blocks, *rows, strict=True):
+            expected, error = expected_buffer[: len(reference)], error_buffer[: len(reference)]
+            expected.copy_(reference)
+            error.copy_(value)
             dot(expected, expected, out=ref_sq)
-            dot(error, error, out=diff_sq)
-            extremes(error, out=(smallest, largest))
+            squared_error(error, expected, 0, out=error)
+            total(error, 0, out=diff_sq)
+            largest(error, 0, out=most)
 
-    def _rolled(self, reference: Any) -> float | None:
-        """Return the sum of squares of a run rolled by half its length, less itself."""
-        length = len(reference)
-        if length < 2:
-            return 0.0
-        shift = length // 2
-        # Rolled, element i is element i - shift: two runs, neither of which needs a copy.
-        head = self._add(reference[:shift], reference[length - shift :])[1]
-        tail = self._add(reference[shift:], reference[: length - shift])[1]
-        return _finite(head + tail)
+    def _buffer(self, share: int, device: Any) -> Pair:
+        key = (share, str(device))
+        if key not in self._buffers:
+            shape = (2, _block_elements(device))
+            self._buffers[key] = self._torch.empty(shape, dtype=self._torch.float64, device=device).unbind()
+        return self._buffers[key]
 
-    def _flips(self, reference: Any, value: Any) -> int:
-        def count(begin: int, end: int) -> int:
-            return int((reference[begin:end].sign() != value[begin:end].sign()).sum())
+    def _roll(self, references: Sequence[Any]) -> list[float | None]:
+        """Return the sum of squares of each run rolled by half its length, less itself."""
+        pairs: list[Pair] = []
+        for run in references:
+            shift = len(run) // 2
+            # Rolled, element i is element i - shift: two parts, neither of which needs a copy.
+            pairs += [(run[:shift], run[len(run) - shift :]), (run[shift:], run[: len(run) - shift])]
+        parts = [one.diff_sq for one in self._add(pairs)]
+        return [
+            None if head is None or tail is None else head + tail
+            for head, tail in zip(parts[::2], parts[1::2], strict=True)
+        ]
 
-        return sum(self._each_block(len(reference), count))
+    # --- the second pass ----------------------------------------------------------------------------------------------
+
+    def _complete(self, found: Sums, pair: Pair, *, signs: bool) -> Sums:
+        if not found.is_finite:
+            return replace(found, nonfinite_ref=self._nonfinite(pair[0]), nonfinite_value=self._nonfinite(pair[1]))
+        return replace(found, sign_flips=sum(self._each(pair, _count_flips))) if signs else found
 
     def _nonfinite(self, numbers: Any) -> int:
-        def count(begin: int, end: int) -> int:
-            return end - begin - int(self._torch.isfinite(numbers[begin:end]).sum())
+        def count(block: Any, _same: Any) -> int:
+            return len(block) - int(self._torch.isfinite(block).sum())
 
-        return sum(self._each_block(len(numbers), count))
+        return sum(self._each((numbers, numbers), count))
 
     # --- blocks and threads -------------------------------------------------------------------------------------------
 
-    def _check(self, reference: Any, value: Any) -> None:
-        if reference.dim() != 1 or value.shape != reference.shape or value.dtype != reference.dtype:
-            raise ValueError(f"{_shown(value)} cannot be compared with {_shown(reference)}")
-        if dtype_name(reference.dtype) not in FLOATS:
-            raise ValueError(f"{_shown(reference)} is of a type that is not compared")
+    def _check(self, pairs: Sequence[Pair]) -> None:
+        for reference, value in pairs:
+            if reference.dim() != 1 or value.shape != reference.shape or value.dtype != reference.dtype:
+                raise ValueError(f"{_shown(value)} cannot be compared with {_shown(reference)}")
+            if dtype_name(reference.dtype) not in FLOATS:
+                raise ValueError(f"{_shown(reference)} is of a type that is not compared")
 
-    def _each_block(self, length: int, work: Callable[[int, int], Any]) -> list[Any]:
+    def _num_shares(self, blocks: Sequence[Pair]) -> int:
+        is_host = blocks[0][0].device.type == "cpu"
+        return min(self._threads, len(blocks)) if is_host else 1
+
+    def _each(self, pair: Pair, work: Callable[[Any, Any], Any]) -> list[Any]:
         """Return what some work gives for each block, in order."""
-        starts = range(0, length, BLOCK)
-        return self._map(lambda begin: work(begin, min(begin + BLOCK, length)), starts)
+        return self._map(lambda block: work(*block), list(_blocks(pair)))
 
     def _map(self, work: Callable[[Any], Any], items: Sequence[Any]) -> list[Any]:
-        if self._pool is None or len(items) == 1:
+        if len(items) == 1 or self._threads == 1:
             return [work(item) for item in items]
         return list(self._pool.map(work, items))
 
 
-def _blocks(length: int) -> int:
-    return -(-length // BLOCK)
+def _block_elements(device: Any) -> int:
+    return HOST_BLOCK if device.type == "cpu" else DEVICE_BLOCK
 
 
-def _spans(blocks: int, threads: int) -> list[range]:
-    """Return each thread's share of the blocks."""
-    cuts = [blocks * thread // threads for thread in range(threads + 1)]
-    return [range(begin, end) for begin, end in pairwise(cuts) if begin < end]
+def _num_blocks(pair: Pair) -> int:
+    return -(-len(pair[0]) // _block_elements(pair[0].device))
 
 
-def _exact_sum(values: Sequence[float]) -> float:
-    """Return the sum, correctly rounded; not finite where a value or the sum is not."""
+def _blocks(pair: Pair) -> Iterator[Pair]:
+    """Yield the blocks of a pair; none of an empty one."""
+    reference, value = pair
+    if len(reference):
+        size = _block_elements(reference.device)
+        yield from zip(reference.split(size), value.split(size), strict=True)
+
+
+def _count_flips(reference: Any, value: Any) -> int:
+    return int((reference.sign() != value.sign()).sum())
+
+
+def _sums(ref_sq: Sequence[float], diff_sq: Sequence[float], most: Sequence[float]) -> Sums:
+    """Put the sums of the blocks of a pair together."""
+    reference, difference = _exact_sum(ref_sq), _exact_sum(diff_sq)
+    if difference is None:
+        return Sums(ref_sq=reference, diff_sq=None, largest_error=None)
+    # The root of a rounded square is the number itself, as long as the square is within the range of fp64.
+    return Sums(ref_sq=reference, diff_sq=difference, largest_error=math.sqrt(max(most, default=0.0)))
+
+
+def _exact_sum(values: Sequence[float]) -> float | None:
+    """Return the sum, correctly rounded; None where a value or the sum is not finite."""
     if not all(map(math.isfinite, values)):
-        return math.nan
+        return None
     try:
         return math.fsum(values)
     except OverflowError:
-        return math.inf
-
-
-def _finite(value: float) -> float | None:
-    return value if math.isfinite(value) else None
+        return None
 
 
 def _shown(numbers: Any) -> str:

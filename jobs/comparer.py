@@ -8,11 +8,10 @@ from __future__ import annotations
 import importlib
 import os
 import sys
-from collections.abc import Iterator
 from typing import Any
 
 from . import bytecode, origins
-from .compare import Comparer
+from .compare import Comparer, Pair
 from .serving import SideError, leave_signals_to_parent, serve
 from .staging import Staging, map_host, open_device
 
@@ -45,14 +44,14 @@ class ComparerServer:
     def do_compare(self, command: dict[str, Any]) -> dict[str, Any]:
         """Compare pieces of a half."""
         comparer, pairs = self._pairs(command)
-        signs, roll = command["signs"], command["roll"]
-        return {"sums": [comparer.sums(one, other, signs=signs, roll=roll).as_json() for one, other in pairs]}
+        found = comparer.sums(pairs, signs=command["signs"], roll=command["roll"])
+        return {"sums": [one.as_json() for one in found]}
 
     def do_ratio(self, command: dict[str, Any]) -> dict[str, Any]:
         """Compare pieces of a half with an allowance."""
         comparer, pairs = self._pairs(command)
-        rtol, atol = float(command["rtol"]), float(command["atol"])
-        return {"ratios": [list(comparer.worst_ratio(one, other, rtol=rtol, atol=atol)) for one, other in pairs]}
+        found = comparer.worst_ratios(pairs, rtol=float(command["rtol"]), atol=float(command["atol"]))
+        return {"ratios": [list(one) for one in found]}
 
     def do_close(self, _command: dict[str, Any]) -> dict[str, Any]:
         """Let go of the memory."""
@@ -60,14 +59,12 @@ class ComparerServer:
         self.is_closed = True
         return {}
 
-    def _pairs(self, command: dict[str, Any]) -> tuple[Comparer, Iterator[tuple[Any, Any]]]:
+    def _pairs(self, command: dict[str, Any]) -> tuple[Comparer, list[Pair]]:
         if self._comparer is None:
             raise ValueError("there is no staging memory")
         half = command["half"]
         reference, value = self._sources
-        pieces = command["pieces"]
-        pairs = ((reference.view(half, *piece), value.view(half, *piece)) for piece in pieces)
-        return self._comparer, pairs
+        return self._comparer, [(reference.view(half, *piece), value.view(half, *piece)) for piece in command["pieces"]]
 
     def _release(self) -> None:
         if self._comparer is not None:
