@@ -27,6 +27,10 @@ class NotFiniteError(ArithmeticError):
     """A result cannot be shown as a finite double."""
 
 
+LARGEST = Decimal("1e300")
+"""Whatever is larger counts as not finite where an estimate may be any number."""
+
+
 def to_double(value: Decimal) -> float:
     """Return the nearest double.
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from decimal import Decimal
 from typing import Any
 
 from acceptance import arithmetic
@@ -116,7 +115,7 @@ def _ratio(candidate: Reading | None, control: Reading | None) -> float | None:
     if candidate is None or control is None or candidate.shown is None or not control.shown:
         return None
     quotient = arithmetic.divide(candidate.value, control.value)
-    return arithmetic.to_double(quotient) if quotient < Decimal("1e300") else None
+    return arithmetic.to_double(quotient) if quotient <= arithmetic.LARGEST else None
 
 
 def _limit(rules: NumericalRules, candidate: Reading | None, control: Reading | None) -> float | None:

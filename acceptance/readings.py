@@ -88,8 +88,9 @@ def read(rules: NumericalRules, view: View, row: NumericalRow) -> Reading:
 
 
 def _reading(row: NumericalRow, value: Decimal | None, absent: State) -> Reading:
-    if value is None:
-        return Reading(row=row, state=absent, value=Decimal(0))
+    if value is None or value > arithmetic.LARGEST:
+        state = absent if value is None else State.NOT_FINITE
+        return Reading(row=row, state=state, value=Decimal(0))
     return Reading(row=row, state=State.VALUE, value=value)
 
 

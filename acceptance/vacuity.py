@@ -159,7 +159,7 @@ def sight(rules: NumericalRules, rule: PointRule, quantity: str, case: Case, row
     for mutation in MUTATIONS:
         own = [row for row in rows if (row.mutation, row.quantity) == (mutation, quantity)]
         values = [_reading(rules, losses.get((row.update, row.worker)), row) for row in own]
-        finite = [value for value in values if value is not None]
+        finite = [value for value in values if value is not None and value <= arithmetic.LARGEST]
         if values:
             stopped[mutation] = len(finite) < len(values) or not all(rule.holds(value) for value in finite)
         if finite and len(finite) == len(values):

@@ -10,7 +10,7 @@ import pytest
 from acceptance import protocol
 from acceptance.strictjson import DocumentError
 from campaign.config import load
-from campaign.documents import ThroughputRules
+from campaign.documents import NumericalRules, ThroughputRules
 from campaign.protocol import build_protocol
 from tests.support.evidence import make_protocol
 
@@ -43,6 +43,49 @@ def test_what_the_driver_writes_is_understood(rules: dict[str, Any]) -> None:
 def test_a_protocol_with_other_families_is_understood() -> None:
     written = make_protocol(NAMES, families=("throughput", "numerical", "convergence", "device"))
     assert protocol.parse(written.to_bytes()).families == ("throughput", "numerical", "convergence", "device")
+
+
+def numerical(**rules: Any) -> dict[str, Any]:
+    value: dict[str, Any] = json.loads(
+        make_protocol(NAMES, families=("numerical",), numerical=NumericalRules(**rules)).to_bytes()
+    )
+    return value
+
+
+def test_the_rules_of_the_numerical_family_are_understood() -> None:
+    written = make_protocol(
+        NAMES, families=FAMILIES, numerical=NumericalRules(serialized=("a",), gated_tensors=("updates",))
+    )
+    parsed = protocol.parse(written.to_bytes())
+    rules = parsed.numerical
+    assert rules is not None
+    assert {name: str(value) for name, value in rules.thresholds.items()} == {
+        "gradients": "0.05",
+        "parameters": "0.02",
+        "updates": "0.10",
+    }
+    assert (str(rules.loss_atol), str(rules.loss_rtol), rules.updates, rules.moments) == ("0.002", "0.002", 5, "fresh")
+    assert (rules.serialized, rules.gated_tensors, rules.controls) == (("a",), ("updates",), True)
+    assert sum(slot.kind == "case" for slot in parsed.slots) == sum(s.kind == "control_case" for s in parsed.slots) == 4
+
+
+def test_without_controls_there_are_cases_alone() -> None:
+    assert protocol.parse(json.dumps(numerical(controls=False)).encode())
+    value = numerical()
+    value["numerical"]["controls"] = False
+    assert "not planned by the rules" in refusal(value)
+
+
+def test_rules_stand_if_and_only_if_the_family_is_declared() -> None:
+    value = document()
+    value["families"] = ["throughput"]
+    assert "numerical: rules of a family that is not declared" in refusal(value)
+    value = document()
+    value["numerical"] = None
+    assert "numerical: a declared family without rules" in refusal(value)
+    value = json.loads(make_protocol(NAMES).to_bytes())
+    value["slots"].append(next(slot for slot in numerical()["slots"] if slot["kind"] == "case"))
+    assert "the numerical family is not declared" in refusal(value)
 
 
 def leaves(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
@@ -145,6 +188,89 @@ def test_a_number_that_decides_is_finite_and_in_range(name: str, text: Any) -> N
     value = document()
     value["throughput"][name] = text
     assert f"throughput.{name}" in refusal(value)
+
+
+BOUNDED = sorted(name for name, value in NumericalRules().to_json().items() if isinstance(value, str))
+BOUNDED = [name for name in BOUNDED if name not in {"moments", "isolated_scalars"}]
+
+
+@pytest.mark.parametrize("name", BOUNDED)
+@pytest.mark.parametrize("text", ["nan", "inf", "1e999", "-1", "-0.001", "", "0x1", "1001", 0.05, None])
+def test_a_number_of_the_numerical_family_is_finite_and_in_range(name: str, text: Any) -> None:
+    value = numerical()
+    value["numerical"][name] = text
+    assert f"numerical.{name}" in refusal(value)
+
+
+@pytest.mark.parametrize("name", [n for n in BOUNDED if n not in {"loss_atol", "loss_rtol", "isolated_rtol"}])
+def test_a_threshold_of_zero_would_be_none(name: str) -> None:
+    value = numerical()
+    value["numerical"][name] = "0"
+    assert f"numerical.{name}" in refusal(value)
+
+
+@pytest.mark.parametrize(
+    ("name", "bad", "reason"),
+    [
+        ("updates", 0, "numerical.updates"),
+        ("updates", True, "not an integer"),
+        ("updates", 10**6, "not between"),
+        ("isolated_steps", 0, "numerical.isolated_steps"),
+        ("moments", "stale", "none of fresh, warm"),
+        ("isolated_scalars", "fp16", "none of fp64, fp32"),
+        ("controls", 1, "neither true nor false"),
+        ("gated_tensors", ["loss"], "gated_tensors[0]"),
+        ("gated_tensors", ["updates", "updates"], "'updates' is listed 2 times"),
+        ("required", ["evaluate"], "required[0]"),
+        ("required", ["mix", "mix"], "'mix' is listed 2 times"),
+        ("serialized", ["nobody"], "'nobody' is not in the matrix"),
+        ("serialized", ["a", "a"], "'a' is listed 2 times"),
+        ("shared_executor", ["nobody"], "'nobody' is not in the matrix"),
+        ("shared_executor", ["a", "a"], "'a' is listed 2 times"),
+        ("shared_executor", "a", "not an array"),
+        ("tolerance", "9", "unknown field"),
+    ],
+)
+def test_a_choice_of_the_numerical_family_is_a_known_one(name: str, bad: Any, reason: str) -> None:
+    value = numerical()
+    value["numerical"][name] = bad
+    message = refusal(value)
+    assert "numerical" in message
+    assert reason in message
+
+
+def test_only_a_control_can_share_an_executor() -> None:
+    value = numerical(controls=False)
+    value["numerical"]["shared_executor"] = ["a"]
+    assert "there are no controls" in refusal(value)
+
+
+def test_a_hole_among_the_cases_is_refused() -> None:
+    for index, slot in enumerate(numerical()["slots"]):
+        value = numerical()
+        del value["slots"][index]
+        message = refusal(value)
+        assert f"{slot['kind']!r}, {slot['workload']!r}" in message
+        assert "is missing" in message
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"slot": "candidate/case/more", "repeat": 1}, "not planned by the rules"),
+        ({"slot": "candidate/case/more"}, "2 slots stand for"),
+        ({"slot": "candidate/case/more", "order": ["candidate", "baseline"]}, "not an order"),
+        ({"slot": "candidate/case/more", "order": ["baseline", "baseline_again"]}, "not an order"),
+        ({"slot": "baseline/case/more", "side": "baseline"}, "one of the candidate"),
+        ({"slot": "candidate/case/more", "workload": "nobody"}, "not in the matrix"),
+        ({"slot": "candidate/case/more", "kind": "control_case"}, "one of the baseline"),
+    ],
+)
+def test_a_case_too_many_or_of_another_shape_is_refused(changes: dict[str, Any], reason: str) -> None:
+    value = numerical()
+    slot = next(slot for slot in value["slots"] if slot["kind"] == "case")
+    value["slots"].append(slot | changes)
+    assert reason in refusal(value)
 
 
 @pytest.mark.parametrize("name", ["window_s", "category_threshold", "production_threshold", "pilot_s"])
@@ -292,7 +418,7 @@ EXAMPLES = Path(__file__).parents[2] / "examples"
 def test_the_protocol_of_the_largest_shipped_configuration_is_understood() -> None:
     path = EXAMPLES / "gh200-backend" / "campaign.toml"
     config = load.load_config(path)
-    written = build_protocol(config.model_copy(update={"numerical": None, "convergence": None, "recipe": []}))
+    written = build_protocol(config.model_copy(update={"convergence": None, "recipe": []}))
     parsed = protocol.parse(written.to_bytes())
     assert len(parsed.slots) == len(written.slots)
-    assert {slot.kind for slot in parsed.slots} == {"pilot", "solo", "control_pair", "pair"}
+    assert {slot.kind for slot in parsed.slots} == {"pilot", "solo", "control_pair", "pair", "case", "control_case"}

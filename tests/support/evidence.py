@@ -433,7 +433,7 @@ def _add_numerical(campaign: Campaign, slot: Slot, attempt: int, workers: int, w
 
 def loss_fields(difference: Decimal | str, reference: str = "3") -> dict[str, str]:
     """Return the fields of a loss that is off by so much."""
-    value = str(Decimal(reference) + Decimal(difference))
+    value = _number(Decimal(reference) + Decimal(difference))
     return {"reference": reference, "value": value, **NO_RATIO, "nonfinite": "0"}
 
 
