@@ -100,6 +100,8 @@ def _prepare(allocation: plan.Allocation, job: Job, log: HarnessLog) -> Context:
     for attempt in allocation.attempts:
         if attempt.workload not in protocol.workloads:
             raise ValueError(f"{attempt.slot}: the protocol has no workload {attempt.workload}")
+        if attempt.kind in plan.CASES and protocol.numerical is None:
+            raise ValueError(f"{attempt.slot}: the protocol declares no numerical family")
     return Context(
         allocation=allocation,
         protocol=protocol,

@@ -2,6 +2,7 @@
 
 Every wait has an end, watches the worker's life, its output and the signals at the same time, and reads the clock the
 moment an answer is complete. Whatever is not exactly the answer that was asked for ends the attempt as ``rubbish``.
+Asking is sending and waiting, which can be done apart: so several workers compute at the same time.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ _ERRORS = {
     "adapter_incomplete": Ending.ADAPTER_INCOMPLETE,
     "no_space": Ending.NO_SPACE,
     "foreign_import": Ending.FOREIGN_IMPORT,
+    "state_mismatch": Ending.STATE_MISMATCH,
 }
 """What a worker may call an error of its side, and how the attempt ends then."""
 
@@ -59,12 +61,17 @@ class Channel:
         keeper: The running side.
         log: Takes what the side prints.
         signals: Ends every wait.
+        name: Stands before the reason of an ending, where it would not be clear whose it is.
     """
 
-    def __init__(self, keeper: Keeper, log: SideLog, signals: Signals) -> None:
+    def __init__(self, keeper: Keeper, log: SideLog, signals: Signals, name: str = "") -> None:
         self._keeper = keeper
         self._log = log
         self._signals = signals
+        self._prefix = f"{name}: " if name else ""
+        self._what = ""
+        self._asked_s = 0.0
+        self._unsent = b""
         self._received = bytearray()
         self._answered_s = 0.0
         self._number = 0
@@ -72,26 +79,61 @@ class Channel:
         for fd in (keeper.answer_fd, keeper.log_fd, keeper.report_fd, signals.fd):
             self._selector.register(fd, selectors.EVENT_READ)
 
+    def named(self, text: str) -> str:
+        """Return a reason with the name of this end of the conversation before it."""
+        return f"{self._prefix}{text}"
+
     def receive(self, what: str, limit_s: float) -> Answer:
         """Wait for what the worker says unasked, once, when it is ready."""
-        return self._await(what, b"", limit_s)
+        self._what, self._asked_s = self.named(what), time.monotonic()
+        return self.answer(limit_s)
 
     def ask(self, command: dict[str, Any], what: str, limit_s: float) -> Answer:
-        """Send a command and wait for its answer.
+        """Send a command and wait for its answer: `send` and `answer` in one."""
+        self.send(command, what)
+        return self.answer(limit_s)
+
+    def send(self, command: dict[str, Any], what: str) -> None:
+        """Send a command, of which `answer` takes the answer.
 
         Args:
             command: The command; a number is added.
             what: What it is for, for the reason of an ending.
-            limit_s: How long the answer may take.
+
+        Raises:
+            EndedError: Something was said unasked.
+        """
+        self._what = self.named(what)
+        if self._received:
+            raise EndedError(Ending.RUBBISH, f"{self._what}: the side sent {bytes(self._received[:80])!r} unasked")
+        self._number += 1
+        message = compact_json({**command, "id": self._number}) + b"\n"
+        self._asked_s = time.monotonic()
+        self._unsent = message[_write(self._keeper.command_fd, message) :]
+
+    def answer(self, limit_s: float) -> Answer:
+        """Wait for the answer to the last command.
+
+        Args:
+            limit_s: How long to wait from now: meanwhile another worker may have been waited for.
 
         Raises:
             EndedError: There is no such answer.
             InterruptedAttemptError: A signal came first.
         """
+        deadline = time.monotonic() + limit_s
+        try:
+            while (end := self._received.find(b"\n")) < 0:
+                self._step(deadline, self._what)
+        except _WorkerDiedError:
+            raise self._death(self._what) from None
+        line = bytes(self._received[:end])
+        del self._received[: end + 1]
+        self._log.flush()
+        fields = self._parse(line, self._what)
         if self._received:
-            raise EndedError(Ending.RUBBISH, f"{what}: the side sent {bytes(self._received[:80])!r} unasked")
-        self._number += 1
-        return self._await(what, compact_json({**command, "id": self._number}) + b"\n", limit_s)
+            raise EndedError(Ending.RUBBISH, f"{self._what}: more than one answer")
+        return Answer(fields=fields, asked_s=self._asked_s, answered_s=self._answered_s)
 
     def await_exit(self, limit_s: float) -> None:
         """Wait until the worker has ended.
@@ -102,11 +144,11 @@ class Channel:
         deadline = time.monotonic() + limit_s
         try:
             while True:
-                self._step(b"", deadline, "leaving")
+                self._step(deadline, self.named("leaving"))
                 if self._received:
-                    raise EndedError(
-                        Ending.RUBBISH, f"the side sent {bytes(self._received[:80])!r} after its last answer"
-                    )
+                    said = bytes(self._received[:80])
+                    text = f"the side sent {said!r} after its last answer"
+                    raise EndedError(Ending.RUBBISH, self.named(text))
         except _WorkerDiedError:
             return
 
@@ -119,31 +161,16 @@ class Channel:
         """Stop watching."""
         self._selector.close()
 
-    def _await(self, what: str, message: bytes, limit_s: float) -> Answer:
-        asked_s = time.monotonic()
-        try:
-            while (end := self._received.find(b"\n")) < 0:
-                message = self._step(message, asked_s + limit_s, what)
-        except _WorkerDiedError:
-            raise self._death(what) from None
-        line = bytes(self._received[:end])
-        del self._received[: end + 1]
-        self._log.flush()
-        fields = self._parse(line, what)
-        if self._received:
-            raise EndedError(Ending.RUBBISH, f"{what}: more than one answer")
-        return Answer(fields=fields, asked_s=asked_s, answered_s=self._answered_s)
-
-    def _step(self, message: bytes, deadline: float, what: str) -> bytes:
-        """Wait for one event and take it; return what of the message is not yet sent."""
-        if message:
-            message = message[_write(self._keeper.command_fd, message) :]
+    def _step(self, deadline: float, what: str) -> None:
+        """Wait for one event and take it."""
+        if self._unsent:
+            self._unsent = self._unsent[_write(self._keeper.command_fd, self._unsent) :]
         left_s = deadline - time.monotonic()
         if left_s <= 0:
             shown = f"; last lines:\n{self._log.tail()}" if self._log.tail() else ""
             raise EndedError(Ending.HANG, f"{what}: no answer within the limit{shown}")
         # A pipe that is full is tried again soon: that happens only with a configuration of more than 64 KiB.
-        ready = {key.fd for key, _ in self._selector.select(min(left_s, 0.01) if message else left_s)}
+        ready = {key.fd for key, _ in self._selector.select(min(left_s, 0.01) if self._unsent else left_s)}
         self._signals.check()
         if self._keeper.answer_fd in ready:
             self._take_answer(what)
@@ -153,7 +180,6 @@ class Channel:
             self._take_answer(what)
             if b"\n" not in self._received:
                 raise _WorkerDiedError
-        return message
 
     def _take_answer(self, what: str) -> None:
         data = _read(self._keeper.answer_fd)

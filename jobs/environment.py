@@ -130,3 +130,17 @@ def build_environment(
         )
     passed = {name: inherited[name] for name in (*_INHERITED, *runnable.pass_environment) if name in inherited}
     return {"LANG": "C.UTF-8", "PATH": "/usr/local/bin:/usr/bin:/bin", **passed, **runnable.environment, **decided}
+
+
+def own_environment(
+    inherited: Mapping[str, str], folders: SideFolders, *, device: str, threads: int = 1
+) -> dict[str, str]:
+    """Return the environment of a process of the harness's own, beside the sides.
+
+    Args:
+        inherited: The parent's, which it gets whole: it runs on the same interpreter.
+        folders: Its private folders.
+        device: The protocol's device.
+        threads: How many threads its libraries use by themselves.
+    """
+    return {**inherited, **_private(folders, threads), **_devices(inherited, device)}

@@ -15,7 +15,7 @@ import select
 import signal
 import subprocess
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NoReturn
@@ -100,8 +100,8 @@ def _parents() -> dict[int, int]:
     return found
 
 
-def descendants(pid: int) -> set[int]:
-    """Return the living processes below one."""
+def descendants(pid: int, spared: Collection[int] = ()) -> set[int]:
+    """Return the living processes below one, but not the spared ones nor what is below them."""
     children: dict[int, list[int]] = {}
     for child, parent in _parents().items():
         children.setdefault(parent, []).append(child)
@@ -109,7 +109,7 @@ def descendants(pid: int) -> set[int]:
     waiting = [pid]
     while waiting:
         for child in children.get(waiting.pop(), ()):
-            if child not in found:
+            if child not in found and child not in spared:
                 found.add(child)
                 waiting.append(child)
     return found
@@ -130,14 +130,21 @@ def _has_children() -> bool:
     return True
 
 
-def kill_descendants(pause: float = 0.005) -> int:
-    """Kill everything below this process and wait until it is gone; return how many could not be killed."""
+def kill_descendants(spared: Collection[int] = (), pause: float = 0.005) -> int:
+    """Kill everything below this process and wait until it is gone; return how many could not be killed.
+
+    Args:
+        spared: Children that are left alone, with everything below them.
+        pause: Seconds between two looks.
+    """
     deadline = time.monotonic() + _KILL_S
     while True:
         _reap()
         if not _has_children():
             return 0
-        living = descendants(os.getpid())
+        living = descendants(os.getpid(), spared)
+        if spared and not living:
+            return 0
         if time.monotonic() > deadline:
             return len(living)
         # None living, and yet a child: it is just ending, and its processor time counts once it was taken away.
@@ -277,6 +284,10 @@ def _parse_report(data: bytes) -> Exit:
     )
 
 
+_running: list[Keeper] = []
+"""The keepers that this process has started and not yet waited for: none may hold or kill what is another one's."""
+
+
 class Keeper:
     """A running side, as the parent holds it.
 
@@ -297,13 +308,20 @@ class Keeper:
         self._exit: Exit | None = None
         self.pid = os.fork()
         if self.pid == 0:
-            for fd in own:
+            # With the control pipes of other keepers open here, those would not notice the parent's end.
+            for fd in (*own, *(fd for keeper in _running for fd in keeper._descriptors())):  # noqa: SLF001 - its own class
                 os.close(fd)
             _keeper_main(command, ends)
+        _running.append(self)
         for fd in (command_fd, answer_fd, log_fd, control_fd, report_fd):
             os.close(fd)
         for fd in own:
             os.set_blocking(fd, False)
+
+    def _descriptors(self) -> list[int]:
+        """Return the parent's open ends of the pipes."""
+        found = (self.command_fd, self.answer_fd, self.log_fd, self._control_fd, self.report_fd)
+        return [fd for fd in found if fd >= 0]
 
     def kill(self) -> None:
         """Tell the keeper to kill the side."""
@@ -324,8 +342,10 @@ class Keeper:
         with contextlib.suppress(ChildProcessError):
             os.waitpid(self.pid, 0)
         found = _parse_report(data)
+        _running.remove(self)
         # A keeper that was killed left its charges to this process.
-        self._exit = replace(found, survivors=found.survivors + kill_descendants())
+        survivors = kill_descendants(spared=[keeper.pid for keeper in _running])
+        self._exit = replace(found, survivors=found.survivors + survivors)
         return self._exit
 
     def close(self) -> None:

@@ -9,6 +9,14 @@ from pathlib import Path
 PAIRS = "pairs.csv"
 WINDOWS = "windows.csv"
 BASELINE = "baseline.csv"
+NUMERICAL = "numerical.csv"
+VACUITY = "vacuity.csv"
+TENSORS = "tensors.csv.gz"
+"""Kept with its attempt, compressed; not among the tables that are collected."""
+INPUTS = "inputs.json"
+"""The document of the canonical inputs, beside the receipt of the pilot that recorded them."""
+COMPARER = "comparer"
+"""Whose log stands beside the sides'."""
 _PART = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 
 
@@ -62,6 +70,26 @@ class AttemptFolder:
     def table(self, file: str) -> Path:
         """An evidence table."""
         return self.root / file
+
+
+@dataclass(frozen=True, slots=True)
+class InputsFolder:
+    """Canonical inputs by digest."""
+
+    root: Path
+
+    def document(self, sha256: str) -> Path:
+        """The inputs of one workload."""
+        return self.root / f"{sha256}.json"
+
+    def tensors(self, sha256: str) -> Path:
+        """One quantity of one worker, or one batch."""
+        return self.root / f"{sha256}.safetensors"
+
+
+def inputs_folder(home: Path) -> InputsFolder:
+    """Return the folder of a home's canonical inputs."""
+    return InputsFolder(home / "inputs")
 
 
 def protocol_path(home: Path) -> Path:

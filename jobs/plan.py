@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
@@ -16,8 +17,18 @@ KINDS: Mapping[str, frozenset[tuple[str, ...]]] = {
     "solo": frozenset({("baseline",)}),
     "pair": frozenset({("baseline", "candidate"), ("candidate", "baseline")}),
     "control_pair": frozenset({("baseline", "baseline_again"), ("baseline_again", "baseline")}),
+    "control_case": frozenset({("baseline", "baseline_again")}),
+    "case": frozenset({("baseline", "candidate")}),
 }
 """The kinds of attempts that this release runs, and the orders of sides that each may have."""
+CASES = ("control_case", "case")
+"""The kinds that compare matched updates; both sides are alive at the same time."""
+QUANTITIES = ("gradients", "parameters", "updates", "exp_avg", "exp_avg_sq")
+"""What is compared tensor by tensor after every matched update, in this order."""
+STATE = {"fresh": ("parameters",), "warm": ("parameters", "exp_avg", "exp_avg_sq")}
+"""What a canonical state consists of, by the protocol's `moments`; absent moments are zero."""
+_NEEDED = ("load_state", "state", "update_on")
+_SHA256 = re.compile(r"[0-9a-f]{64}")
 MOST_SEED = 2**63 - 1
 """A seed is no count, and stands in no table: what a configuration may say is taken whole."""
 
@@ -33,6 +44,27 @@ class Rules:
     seed: int
     clock_relative: float
     clock_absolute_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Numerical:
+    """The numerical rules that a case follows. What needs no arithmetic here is kept as the text that it is."""
+
+    updates: int
+    moments: str
+    tensor_floor: float
+    isolated_steps: int
+    isolated_sd: str
+    isolated_rtol: str
+    isolated_atol: str
+    required: tuple[str, ...]
+    serialized: frozenset[str]
+    shared_executor: frozenset[str]
+
+    def needed_methods(self, side: str) -> tuple[str, ...]:
+        """Return what a side's adapter must offer beside the required methods of every adapter."""
+        recorded = ("batch",) if side == "baseline" else ()
+        return (*_NEEDED, *recorded, *self.required)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,6 +85,7 @@ class Workload:
     category: str
     production: bool
     config: dict[str, Any]
+    config_sha256: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,6 +93,8 @@ class Protocol:
     """What the harness needs of the frozen rules."""
 
     rules: Rules
+    numerical: Numerical | None
+    """None where the family is not declared."""
     limits: Limits
     device: str
     threads: int
@@ -105,7 +140,9 @@ class PlannedAttempt:
     pair: int
     order: tuple[str, ...]
     updates: int
-    """Updates per window; 0 for a pilot."""
+    """Updates per window; 0 for a pilot and for a case."""
+    inputs_sha256: str
+    """Digest of a case's canonical inputs; empty for everything else."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -145,6 +182,29 @@ def _rules(fields: Fields) -> Rules:
     return rules
 
 
+def _numerical(fields: Fields) -> Numerical:
+    rules = Numerical(
+        updates=fields.count("updates", minimum=1),
+        moments=fields.text("moments"),
+        tensor_floor=fields.decimal("tensor_floor"),
+        isolated_steps=fields.count("isolated_steps", minimum=1),
+        isolated_sd=fields.decimal_text("isolated_sd"),
+        isolated_rtol=fields.decimal_text("isolated_rtol"),
+        isolated_atol=fields.decimal_text("isolated_atol"),
+        required=fields.texts("required"),
+        serialized=frozenset(fields.texts("serialized")),
+        shared_executor=frozenset(fields.texts("shared_executor")),
+    )
+    # What acceptance alone decides by, and what the driver plans by.
+    fields.skip(("loss_atol", "loss_rtol", "gradients_threshold", "parameters_threshold", "updates_threshold"))
+    fields.skip(f"tensor_{quantity}" for quantity in QUANTITIES)
+    fields.skip(("gated_tensors", "control_factor", "isolated_scalars", "controls"))
+    fields.done()
+    if rules.moments not in STATE:
+        raise ValueError(f"protocol.numerical: moments are neither fresh nor warm: {rules.moments!r:.100}")
+    return rules
+
+
 def _limits(fields: Fields) -> Limits:
     limits = Limits(
         import_s=fields.count("import_s", minimum=1),
@@ -163,8 +223,8 @@ def _workload(value: Any) -> Workload:
         category=fields.text("category"),
         production=fields.flag("production"),
         config=fields.table("config"),
+        config_sha256=fields.text("config_sha256"),
     )
-    fields.skip(("config_sha256",))
     fields.done()
     return workload
 
@@ -186,8 +246,10 @@ def parse_protocol(data: bytes) -> Protocol:
         raise ValueError("protocol: not of format protocol/1")
     execution = fields.fields("execution")
     workloads = [_workload(value) for value in fields.items("workloads")]
+    declared = fields.optional("numerical", dict)
     protocol = Protocol(
         rules=_rules(fields.fields("throughput")),
+        numerical=None if declared is None else _numerical(Fields(declared, "protocol.numerical")),
         limits=_limits(fields.fields("limits")),
         device=execution.text("device"),
         threads=execution.count("threads", minimum=1),
@@ -195,7 +257,7 @@ def parse_protocol(data: bytes) -> Protocol:
         headers={file: _header(value) for file, value in fields.table("headers").items()},
     )
     execution.done()
-    fields.skip(("campaign", "families", "baseline_first", "retries", "categories", "slots", "numerical"))
+    fields.skip(("campaign", "families", "baseline_first", "retries", "categories", "slots"))
     fields.done()
     return protocol
 
@@ -275,15 +337,18 @@ def _attempt(value: Any) -> PlannedAttempt:
         pair=fields.count("pair"),
         order=fields.texts("order"),
         updates=fields.count("updates"),
+        inputs_sha256=fields.text("inputs_sha256"),
     )
-    fields.skip(("inputs_sha256",))
     fields.done()
     if attempt.kind not in KINDS:
         raise ValueError(f"{attempt.slot}: this release runs no attempt of kind {attempt.kind!r}")
     if attempt.order not in KINDS[attempt.kind]:
         raise ValueError(f"{attempt.slot}: a {attempt.kind} does not run {attempt.order}")
-    if (attempt.kind == "pilot") != (attempt.updates == 0):
+    if (attempt.kind in ("pilot", *CASES)) != (attempt.updates == 0):
         raise ValueError(f"{attempt.slot}: {attempt.updates} updates per window for a {attempt.kind}")
+    is_named = _SHA256.fullmatch(attempt.inputs_sha256) is not None
+    if is_named != (attempt.kind in CASES) or (attempt.inputs_sha256 and not is_named):
+        raise ValueError(f"{attempt.slot}: canonical inputs {attempt.inputs_sha256!r} for a {attempt.kind}")
     return attempt
 
 

@@ -80,6 +80,7 @@ def receipt_bytes(
     ending: Ending,
     reason: str,
     records: Sequence[SideRecord],
+    case: dict[str, Any] | None,
     elapsed_s: float,
     at: float,
 ) -> bytes:
@@ -92,6 +93,7 @@ def receipt_bytes(
         ending: How it ended.
         reason: Why, in words; empty for a completed one.
         records: The sides that ran, in order.
+        case: How a case was run; None for everything else.
         elapsed_s: Seconds since the attempt began.
         at: Seconds since the epoch.
 
@@ -115,7 +117,7 @@ def receipt_bytes(
             "at": at,
             "sides": [record.as_json() for record in records],
             "calibration": asdict(calibrations[0]) if calibrated else None,
-            "case": None,
+            "case": case if ending is Ending.COMPLETED else None,
             "files": _sealed_files(folder),
         }
     )

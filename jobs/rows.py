@@ -4,12 +4,41 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from .layout import BASELINE, PAIRS, WINDOWS
+from .case import Findings
+from .layout import BASELINE, NUMERICAL, PAIRS, TENSORS, VACUITY, WINDOWS
 from .measure import Measurement
 from .plan import Allocation, PlannedAttempt, Workload
 from .receipts import Place
 from .side import SideRecord
 from .tables import Cell
+
+TENSORS_HEADER = (
+    "workload",
+    "comparison",
+    "update",
+    "worker",
+    "quantity",
+    "tensor",
+    "numel",
+    "reference",
+    "value",
+    "rel_l2",
+    "floored",
+    "largest_error",
+    "sign_flips",
+)
+"""Of the one table that stays with its attempt: the protocol has the headers of those that are collected."""
+
+
+def case_tables(findings: Findings, *, is_control: bool) -> dict[str, list[dict[str, Cell]]]:
+    """Return the rows of a completed case by file name.
+
+    Args:
+        findings: What it found.
+        is_control: Whether it was a control, which alone says what faults would have read.
+    """
+    tables = {NUMERICAL: findings.numerical, TENSORS: findings.tensors}
+    return {**tables, VACUITY: findings.vacuity} if is_control else tables
 
 
 def _measured(record: SideRecord, measurement: Measurement, updates: int) -> dict[str, Cell]:

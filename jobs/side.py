@@ -1,4 +1,4 @@
-"""Running one side once: spawn, import, build, warm-up, windows, result, inspection, close."""
+"""A side's process and the steps that every run of a side has: import, build, warm-up, result, inspection, close."""
 
 from __future__ import annotations
 
@@ -6,30 +6,23 @@ import contextlib
 import hashlib
 import os
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from . import origins
 from .channel import Answer, Channel
 from .endings import EndedError, Ending
 from .keeper import Command, Exit, Keeper, descendants
-from .measure import (
-    Block,
-    Calibration,
-    Measurement,
-    calibrate,
-    check_block,
-    check_loss,
-    check_processor_time,
-    check_sums,
-    check_window,
-)
+from .measure import Block, Calibration, Measurement, check_block, check_processor_time
 from .plan import Limits, Protocol, Runnable, Workload
 from .sidelog import SideLog
 from .signals import Signals
+from .steps import Step
 from .strict import MOST_COUNT, Fields, compact_json
+
+T = TypeVar("T")
 
 
 @dataclass(slots=True, kw_only=True)
@@ -53,6 +46,20 @@ class SideRecord:
     foreign: tuple[str, ...] = ()
     measurement: Measurement | None = None
     calibration: Calibration | None = None
+    inputs: bytes | None = None
+    """The canonical inputs that a pilot recorded, as a document."""
+
+    def ended(self, found: Exit, wall_s: float) -> None:
+        """Take down how a process of the side ended; where a case makes a side of several, they count together."""
+        before = self.exit or Exit()
+        self.exit = replace(found, cpu_s=before.cpu_s + found.cpu_s, strays=before.strays + found.strays)
+        self.wall_s += wall_s
+
+    def share(self, other: SideRecord) -> None:
+        """Take over what another side's process said, which is this side's as well; its time stays the other's."""
+        self.exit = Exit(exit_code=other.exit.exit_code, signal=other.exit.signal) if other.exit else None
+        self.engaged, self.versions, self.bytecode = other.engaged, other.versions, other.bytecode
+        self.offers, self.missing, self.foreign = other.offers, other.missing, other.foreign
 
     @property
     def path(self) -> str:
@@ -93,8 +100,6 @@ class Setting:
     runnable: Runnable
     workload: Workload
     protocol: Protocol
-    updates: int
-    """Updates per window; 0 for a pilot."""
     tree: Path
     """The private copy of the snapshot."""
     launcher: Path
@@ -119,47 +124,51 @@ class Setting:
         return Command(argv=argv, environment=self.environment, working=self.working)
 
 
-def run_side(setting: Setting, record: SideRecord, log: SideLog, signals: Signals) -> None:
-    """Run one side once and fill its record.
+@contextlib.contextmanager
+def running(
+    setting: Setting, record: SideRecord, log: SideLog, signals: Signals, *, name: str = ""
+) -> Iterator[Session]:
+    """Start a side's process; when the context is left nothing of it is alive, and its end has been judged.
 
     Args:
         setting: What to run.
         record: Filled as far as the run goes, whatever happens.
         log: Takes what the side prints.
-        signals: Ends the run.
+        signals: End every wait.
+        name: Stands before the reason of an ending.
 
     Raises:
         EndedError: The attempt ends here.
-        InterruptedAttemptError: A signal came.
     """
     began = time.monotonic()
     keeper = Keeper(setting.command())
-    channel = Channel(keeper, log, signals)
+    channel = Channel(keeper, log, signals, name)
     try:
-        with signals.watching():
-            try:
-                _measure(setting, record, channel, keeper)
-            finally:
-                record.exit = keeper.wait()
-                record.wall_s = time.monotonic() - began
+        try:
+            with _killing(keeper, setting.is_full):
+                yield Session(setting, record, channel, keeper.pid)
+        finally:
+            found, wall_s = keeper.wait(), time.monotonic() - began
+            record.ended(found, wall_s)
     finally:
         with contextlib.suppress(EndedError):
             channel.drain()
         record.output_bytes, record.output_truncated = log.output_bytes, log.is_truncated
         channel.close()
         keeper.close()
-    _check_exit(record.exit, log)
+    _check_exit(found, log, name)
     if setting.protocol.device == "cpu":
-        check_processor_time(record.exit.cpu_s, record.wall_s, setting.protocol.threads)
+        check_processor_time(found.cpu_s, wall_s, setting.protocol.threads)
 
 
-def _measure(setting: Setting, record: SideRecord, channel: Channel, keeper: Keeper) -> None:
-    """Measure a running side; kill it if that fails."""
+@contextlib.contextmanager
+def _killing(keeper: Keeper, is_full: Callable[[], bool]) -> Iterator[None]:
+    """Kill the side if what is done with it fails."""
     try:
-        _Run(setting, record, channel, keeper.pid).measure()
+        yield
     except EndedError as error:
         # Asked before the side's death frees what it held.
-        is_excuse = error.ending is Ending.NO_SPACE and not setting.is_full()
+        is_excuse = error.ending is Ending.NO_SPACE and not is_full()
         keeper.kill()
         if is_excuse:
             raise EndedError(Ending.CRASH, f"says that a disk is full, but its own is not: {error.reason}") from error
@@ -169,140 +178,144 @@ def _measure(setting: Setting, record: SideRecord, channel: Channel, keeper: Kee
         raise
 
 
-def _check_exit(found: Exit, log: SideLog) -> None:
+def _check_exit(found: Exit, log: SideLog, name: str = "") -> None:
+    prefix = f"{name}: " if name else ""
     if log.is_truncated:
-        raise EndedError(Ending.OUTPUT_FLOOD, "the side printed more than it may while it left")
+        raise EndedError(Ending.OUTPUT_FLOOD, f"{prefix}the side printed more than it may while it left")
     if found.exit_code != 0:
-        raise EndedError(Ending.CRASH, f"leaving: {found.describe()}; last lines:\n{log.tail()}")
+        raise EndedError(Ending.CRASH, f"{prefix}leaving: {found.describe()}; last lines:\n{log.tail()}")
     if found.survivors:
-        raise EndedError(Ending.HARNESS_ERROR, f"{found.survivors} processes of the side could not be killed")
+        raise EndedError(Ending.HARNESS_ERROR, f"{prefix}{found.survivors} processes of the side could not be killed")
 
 
-class _Run:
-    """The steps of one run, in order."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Result:
+    """What a side answers when everything is done."""
+
+    peaks: tuple[int, int]
+    """Of allocated and of reserved memory, in bytes."""
+    loss: str | None
+    """Of the last update; None where the adapter offers none."""
+    answered_s: float
+
+
+class Session:
+    """A running side. Its methods are the steps of a run; those that take time can go on beside another side's.
+
+    Args:
+        setting: What runs.
+        record: Filled as far as the run goes.
+        channel: The conversation with the worker.
+        keeper_pid: Every process of the side descends from this one.
+    """
 
     def __init__(self, setting: Setting, record: SideRecord, channel: Channel, keeper_pid: int) -> None:
-        self._setting = setting
-        self._record = record
+        self.setting = setting
+        self.record = record
         self._channel = channel
         self._keeper_pid = keeper_pid
         self._worker_pid = 0
         self._roots: dict[str, tuple[str, ...]] = {}
 
-    def measure(self) -> None:
-        """Run all steps."""
-        self._start()
-        began_s = self._build()
-        warm = self._updates(self._setting.protocol.rules.warmup_updates, "warm-up", self._setting.limits.startup_s)
-        startup_s = warm[1].answered_s - began_s
-        windows: tuple[Block, ...] = ()
-        if self._setting.updates:
-            windows = self._windows()
-        else:
-            self._record.calibration = calibrate(self._block, self._setting.protocol.rules, startup_s)
-        peaks, ended_s = self._finish()
-        if windows:
-            self._record.measurement = Measurement(
-                warmup_updates=warm[0].updates,
-                windows=windows,
-                startup_s=startup_s,
-                elapsed_s=ended_s - began_s,
-                peak_allocated_bytes=peaks[0],
-                peak_reserved_bytes=peaks[1],
-            )
-        self._inspect()
-        self._channel.ask({"do": "close"}, "close", self._setting.limits.stall_s).fields.done()
-        self._channel.await_exit(self._setting.limits.stall_s)
+    def ask(
+        self, command: dict[str, Any], what: str, read: Callable[[Fields, Answer], T], limit_s: float | None = None
+    ) -> Step[T]:
+        """Send a command; read its answer, in which what is missing, of another type or too much is rubbish.
 
-    def _take(self, answer: Answer, what: str, read: Callable[[Fields], Any]) -> Any:
-        """Read an answer's fields; what is missing, of another type or too much is rubbish."""
+        Args:
+            command: The command.
+            what: What it is for, for the reason of an ending.
+            read: Takes the answer's fields.
+            limit_s: How long the answer may take; ``limits.stall_s`` if None.
+        """
+        self._channel.send(command, what)
+        yield
+        return self._read(self._channel.answer(limit_s or self.setting.limits.stall_s), what, read)
+
+    def _read(self, answer: Answer, what: str, read: Callable[[Fields, Answer], T]) -> T:
         try:
-            found = read(answer.fields)
+            found = read(answer.fields, answer)
             answer.fields.done()
         except ValueError as error:
-            raise EndedError(Ending.RUBBISH, f"{what}: {error}") from error
+            raise EndedError(Ending.RUBBISH, self._channel.named(f"{what}: {error}")) from error
         return found
 
     # --- before the clocks --------------------------------------------------------------------------------------------
 
-    def _start(self) -> None:
+    def start(self) -> Step[None]:
         """Wait for the worker and let it import the adapter."""
-        limit_s = self._setting.limits.import_s
+        limit_s = self.setting.limits.import_s
+        yield
         ready = self._channel.receive("start", limit_s)
-        self._worker_pid, self._roots, self._record.bytecode = self._take(ready, "start", _read_ready)
+        self._worker_pid, self._roots, self.record.bytecode = self._read(ready, "start", _read_ready)
         command = {
             "do": "import",
-            "adapter": self._setting.runnable.adapter,
-            "paths": [str(self._setting.tree / folder) for folder in self._setting.runnable.python_path],
-            "private": list(self._setting.private),
+            "adapter": self.setting.runnable.adapter,
+            "paths": [str(self.setting.tree / folder) for folder in self.setting.runnable.python_path],
+            "private": list(self.setting.private),
         }
-        answer = self._channel.ask(command, "import", limit_s)
-        self._refuse_foreign(self._take(answer, "import", lambda fields: fields.texts("foreign")))
+        self._refuse_foreign((yield from self.ask(command, "import", _read_foreign, limit_s)))
 
     def _refuse_foreign(self, foreign: Sequence[str]) -> None:
-        self._record.foreign = tuple(dict.fromkeys((*self._record.foreign, *foreign)))
-        if self._record.foreign:
-            shown = "\n".join(self._record.foreign[:5])
-            text = f"{len(self._record.foreign)} origins outside the snapshot and the interpreter, among them:\n{shown}"
-            raise EndedError(Ending.FOREIGN_IMPORT, text)
+        self.record.foreign = tuple(dict.fromkeys((*self.record.foreign, *foreign)))
+        if self.record.foreign:
+            shown = "\n".join(self.record.foreign[:5])
+            text = f"{len(self.record.foreign)} origins outside the snapshot and the interpreter, among them:\n{shown}"
+            raise EndedError(Ending.FOREIGN_IMPORT, self._channel.named(text))
 
     # --- within the clocks --------------------------------------------------------------------------------------------
 
-    def _build(self) -> float:
-        """Let the adapter build its object; return when that began."""
-        rules = self._setting.protocol.rules
+    def build(self) -> Step[float]:
+        """Let the adapter build its object; return when that began, on the parent's clock."""
+        rules = self.setting.protocol.rules
         command = {
             "do": "build",
-            "config": self._setting.workload.config,
+            "config": self.setting.workload.config,
             "seed": rules.seed,
-            "device": self._setting.protocol.device,
+            "device": self.setting.protocol.device,
         }
-        answer = self._channel.ask(command, "build", self._setting.limits.startup_s)
-        read = self._take(answer, "build", lambda fields: (fields.texts("offers"), fields.texts("missing")))
-        self._record.offers, self._record.missing = read
-        if self._record.missing:
-            text = f"the adapter's object does not offer {', '.join(self._record.missing)}"
-            raise EndedError(Ending.ADAPTER_INCOMPLETE, text)
-        return answer.asked_s
+        offers, missing, asked_s = yield from self.ask(command, "build", _read_offers, self.setting.limits.startup_s)
+        self.record.offers = offers
+        self.refuse_missing(missing)
+        return asked_s
 
-    def _updates(self, updates: int, what: str, limit_s: float) -> tuple[Block, Answer]:
-        answer = self._channel.ask({"do": "updates", "n": updates}, what, limit_s)
-        rules = self._setting.protocol.rules
-        block = self._take(answer, what, lambda fields: check_block(fields, updates, answer.seconds, rules, what))
-        return block, answer
+    def refuse_missing(self, missing: Sequence[str]) -> None:
+        """End the attempt if methods are missing, and say so in the record."""
+        self.record.missing = tuple(missing)
+        if missing:
+            text = f"the adapter's object does not offer {', '.join(missing)}"
+            raise EndedError(Ending.ADAPTER_INCOMPLETE, self._channel.named(text))
 
-    def _block(self, updates: int) -> Block:
-        return self._updates(updates, f"block of {updates} updates", self._setting.limits.stall_s)[0]
+    def warm_up(self) -> Step[tuple[Block, float]]:
+        """Do the warm-up; return it, and when it was done."""
+        rules, limits = self.setting.protocol.rules, self.setting.limits
+        return (yield from self.updates(rules.warmup_updates, "warm-up", limits.startup_s))
 
-    def _windows(self) -> tuple[Block, ...]:
-        rules = self._setting.protocol.rules
-        found: list[Block] = []
-        for number in range(1, rules.windows + 1):
-            block, _ = self._updates(self._setting.updates, f"window {number}", self._setting.limits.stall_s)
-            check_window(block, number, rules)
-            found.append(block)
-        check_sums(found)
-        return tuple(found)
+    def updates(self, updates: int, what: str, limit_s: float | None = None) -> Step[tuple[Block, float]]:
+        """Do updates on the production path; return them, and when they were done."""
+        rules, name = self.setting.protocol.rules, self._channel.named(what)
 
-    def _finish(self) -> tuple[tuple[int, int], float]:
-        """Collect the result; return the peaks of memory and when the result was there."""
-        answer = self._channel.ask({"do": "finish"}, "result", self._setting.limits.stall_s)
-        loss, engaged, peaks = self._take(answer, "result", _read_result)
-        self._record.engaged = engaged
-        self._record.peak_rss_bytes = self._peak_rss_bytes()
-        if loss is not None:
-            check_loss(loss)
-        if peaks is None:
-            peaks = (self._record.peak_rss_bytes, self._record.peak_rss_bytes)
-        return peaks, answer.answered_s
+        def read(fields: Fields, answer: Answer) -> tuple[Block, float]:
+            return check_block(fields, updates, answer.seconds, rules, name), answer.answered_s
+
+        return (yield from self.ask({"do": "updates", "n": updates}, what, read, limit_s))
+
+    def result(self) -> Step[Result]:
+        """Collect loss, execution path and peaks of memory."""
+        loss, engaged, peaks, answered_s = yield from self.ask({"do": "finish"}, "result", _read_result)
+        self.record.engaged = engaged
+        self.record.peak_rss_bytes = max(self.record.peak_rss_bytes, self._peak_rss_bytes())
+        resident = (self.record.peak_rss_bytes, self.record.peak_rss_bytes)
+        return Result(peaks=resident if peaks is None else peaks, loss=loss, answered_s=answered_s)
 
     # --- after the clocks ---------------------------------------------------------------------------------------------
 
-    def _inspect(self) -> None:
-        answer = self._channel.ask({"do": "inspect"}, "inspection", self._setting.limits.stall_s)
-        read = self._take(answer, "inspection", lambda fields: (fields.texts("foreign"), fields.text_table("versions")))
-        foreign, self._record.versions = read
+    def leave(self) -> Step[None]:
+        """Look where the side's code came from, let it close, and wait until its worker has ended."""
+        foreign, self.record.versions = yield from self.ask({"do": "inspect"}, "inspection", _read_inspection)
         self._refuse_foreign((*foreign, *self._foreign_libraries()))
+        yield from self.ask({"do": "close"}, "close", lambda _fields, _answer: None)
+        self._channel.await_exit(self.setting.limits.stall_s)
 
     def _side_pids(self) -> set[int]:
         return descendants(self._keeper_pid)
@@ -318,18 +331,30 @@ class _Run:
         return max([_high_water_bytes(pid) for pid in chosen], default=0)
 
     def _foreign_libraries(self) -> list[str]:
-        declared = self._setting.environment.get("LD_LIBRARY_PATH", "").split(":")
+        declared = self.setting.environment.get("LD_LIBRARY_PATH", "").split(":")
         roots = [path for name in ("standard", "packages", "libraries") for path in self._roots[name]]
         allowed = [os.path.realpath(path) for path in (*roots, *filter(None, declared))]
         found: dict[str, None] = {}
         for pid in sorted(self._side_pids()):
             with contextlib.suppress(OSError):
                 maps = Path(f"/proc/{pid}/maps").read_text(encoding="utf-8", errors="replace")
-                found.update(dict.fromkeys(origins.find_foreign_libraries(maps, (*self._setting.private, *allowed))))
+                found.update(dict.fromkeys(origins.find_foreign_libraries(maps, (*self.setting.private, *allowed))))
         return [f"shared library: {path}" for path in found]
 
 
-def _read_ready(fields: Fields) -> tuple[int, dict[str, tuple[str, ...]], str]:
+def _read_foreign(fields: Fields, _answer: Answer) -> tuple[str, ...]:
+    return fields.texts("foreign")
+
+
+def _read_offers(fields: Fields, answer: Answer) -> tuple[tuple[str, ...], tuple[str, ...], float]:
+    return fields.texts("offers"), fields.texts("missing"), answer.asked_s
+
+
+def _read_inspection(fields: Fields, _answer: Answer) -> tuple[tuple[str, ...], dict[str, str]]:
+    return fields.texts("foreign"), fields.text_table("versions")
+
+
+def _read_ready(fields: Fields, _answer: Answer) -> tuple[int, dict[str, tuple[str, ...]], str]:
     roots = fields.fields("roots")
     found = {name: roots.texts(name) for name in ("standard", "packages", "libraries")}
     roots.done()
@@ -344,7 +369,9 @@ def _is_engaged(value: object) -> bool:
     return type(value) is str or (type(value) is int and abs(value) <= MOST_COUNT)
 
 
-def _read_result(fields: Fields) -> tuple[str | None, dict[str, int | str] | None, tuple[int, int] | None]:
+def _read_result(
+    fields: Fields, answer: Answer
+) -> tuple[str | None, dict[str, int | str] | None, tuple[int, int] | None, float]:
     loss = fields.optional("loss", str)
     if loss is not None:
         float(loss)
@@ -354,7 +381,7 @@ def _read_result(fields: Fields) -> tuple[str | None, dict[str, int | str] | Non
     peaks = fields.optional("peaks", list)
     if peaks is not None and (len(peaks) != 2 or not all(map(_is_count, peaks))):
         raise ValueError(f"peaks are not two counts: {peaks!r:.100}")
-    return loss, engaged, None if peaks is None else (peaks[0], peaks[1])
+    return loss, engaged, None if peaks is None else (peaks[0], peaks[1]), answer.answered_s
 
 
 def _high_water_bytes(pid: int) -> int:

@@ -35,7 +35,8 @@ def read_regular(path: Path) -> bytes:
         return stream.readall()
 
 
-def _sync_folder(folder: Path) -> None:
+def sync_folder(folder: Path) -> None:
+    """Make the names in a folder durable."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         os.fsync(descriptor)
@@ -68,7 +69,7 @@ def write_new(path: Path, data: bytes) -> None:
         os.link(temporary, path)
     finally:
         temporary.unlink()
-    _sync_folder(path.parent)
+    sync_folder(path.parent)
 
 
 def write_table(path: Path, data: bytes) -> None:

@@ -120,12 +120,16 @@ class Fields:
             raise ValueError(f"{self._where}: {name} is not finite")
         return value
 
-    def decimal(self, name: str) -> float:
-        """Take a decimal string that is not negative."""
+    def decimal_text(self, name: str) -> str:
+        """Take a decimal string that is not negative, as it is."""
         text = self.text(name)
         if not _DECIMAL.fullmatch(text) or not math.isfinite(float(text)):
             raise ValueError(f"{self._where}: {name} is not a decimal number: {text!r:.100}")
-        return float(text)
+        return text
+
+    def decimal(self, name: str) -> float:
+        """Take the value of a decimal string that is not negative."""
+        return float(self.decimal_text(name))
 
     def items(self, name: str) -> list[Any]:
         """Take a list."""

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import gzip
+import io
 import math
 import re
 from collections.abc import Mapping, Sequence
 from typing import TypeAlias
 
-Cell: TypeAlias = str | int | float | bool
+Cell: TypeAlias = str | int | float | bool | None
+"""None is an empty field: there is nothing to say, or no finite number that says it."""
 Row: TypeAlias = Mapping[str, Cell]
 
 _COUNT = re.compile(r"0|[1-9][0-9]{0,17}")
@@ -15,7 +18,14 @@ _DECIMAL = re.compile(r"-?[0-9]{1,64}(\.[0-9]{1,64})?(e[+-]?[0-9]{1,3})?")
 _TEXT = re.compile(r"""[^\x00-\x1f\x7f-\x9f\u2028\u2029",]*""")
 
 
+def is_text(text: str) -> bool:
+    """Return whether a text can stand in a table as it is."""
+    return _TEXT.fullmatch(text) is not None
+
+
 def _field(name: str, value: Cell) -> str:
+    if value is None:
+        return ""
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, float):
@@ -46,6 +56,14 @@ def table_bytes(header: Sequence[str], rows: Sequence[Row]) -> bytes:
             raise ValueError(f"the columns {sorted(set(row) ^ set(header))} are on one side only")
         lines.append(",".join(_field(name, row[name]) for name in header))
     return ("\n".join(lines) + "\n").encode("utf-8")
+
+
+def compressed(data: bytes) -> bytes:
+    """Return bytes in gzip's format, with neither a time nor a name: the same bytes give the same file."""
+    buffer = io.BytesIO()
+    with gzip.GzipFile(filename="", mode="wb", compresslevel=6, fileobj=buffer, mtime=0) as stream:
+        stream.write(data)
+    return buffer.getvalue()
 
 
 def plain_text(text: str) -> str:

@@ -5,8 +5,10 @@ It lies on the node's own disk, readable by its owner alone, and goes when the j
 
 from __future__ import annotations
 
+import contextlib
 import os
 import tempfile
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -95,6 +97,15 @@ class Workspace:
         folders = SideFolders(root=Path(tempfile.mkdtemp(prefix="run-", dir=self.root)))
         folders.create()
         return folders
+
+    @contextlib.contextmanager
+    def private_folder(self) -> Iterator[Path]:
+        """Create a folder for one case; it goes with everything in it when the context is left."""
+        folder = Path(tempfile.mkdtemp(prefix="case-", dir=self.root))
+        try:
+            yield folder
+        finally:
+            remove_tree(folder)
 
     def leave(self, folders: SideFolders) -> None:
         """Remove the folders of one run."""

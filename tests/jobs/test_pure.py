@@ -149,7 +149,7 @@ def plan_text(**changes: Any) -> bytes:
         "repeat": 1,
         "pair": 0,
     }
-    values |= {"order": ["baseline"], "updates": 5, **changes}
+    values |= {"order": ["baseline"], "updates": 7, "inputs_sha256": "", **changes}
     side: dict[str, Any] = {
         "id": "baseline",
         "tree": "/t",
@@ -174,7 +174,18 @@ def plan_text(**changes: Any) -> bytes:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"kind": "case"}, "no attempt of kind 'case'"),
+        ({"kind": "run"}, "no attempt of kind 'run'"),
+        ({"kind": "case"}, "a case does not run"),
+        ({"inputs_sha256": "0" * 64}, "for a solo"),
+        ({"kind": "control_case", "order": ["baseline", "baseline_again"]}, "7 updates per window for a control_case"),
+        (
+            {"kind": "control_case", "order": ["baseline", "baseline_again"], "updates": 0},
+            "canonical inputs '' for a control_case",
+        ),
+        (
+            {"kind": "control_case", "order": ["baseline", "baseline_again"], "updates": 0, "inputs_sha256": "../x"},
+            "canonical inputs '../x'",
+        ),
         ({"order": ["candidate"]}, "a solo does not run"),
         ({"kind": "pair", "order": ["baseline", "candidate"]}, "does not say how to run candidate"),
         ({"updates": 0}, "0 updates per window for a solo"),

@@ -205,7 +205,10 @@ def freeze_side(bench_root: Path, identity: str, sources: Mapping[str, str], **c
 
 
 def make_protocol(
-    rules: documents.ThroughputRules, limits: documents.Limits, config: Mapping[str, Any]
+    rules: documents.ThroughputRules,
+    limits: documents.Limits,
+    config: Mapping[str, Any],
+    numerical: documents.NumericalRules | None = None,
 ) -> documents.Protocol:
     """Return a protocol of one workload."""
     digest = files.sha256_bytes(json.dumps(config, sort_keys=True, separators=(",", ":")).encode())
@@ -214,9 +217,10 @@ def make_protocol(
     )
     return documents.Protocol(
         campaign="bench",
-        families=("throughput",),
+        families=("throughput",) if numerical is None else ("throughput", "numerical"),
         baseline_first=False,
         throughput=rules,
+        numerical=numerical,
         limits=limits,
         retries=documents.Retries(),
         execution=documents.Execution(),
@@ -235,6 +239,7 @@ def make_bench(
     rules: documents.ThroughputRules = RULES,
     limits: documents.Limits = LIMITS,
     config: Mapping[str, Any] | None = None,
+    numerical: documents.NumericalRules | None = None,
     **changes: Any,
 ) -> Bench:
     """Create a home with two frozen sides.
@@ -246,11 +251,12 @@ def make_bench(
         rules: The rules.
         limits: The limits.
         config: The workload's configuration.
+        numerical: The numerical rules, where the family is declared.
         changes: Fields of both sides that differ from the usual.
     """
     paths = HomePaths(root / "home")
     shutil.copytree(Path(jobs.__file__).parent, paths.harness, ignore=shutil.ignore_patterns("__pycache__", "*.pyc"))
-    protocol = make_protocol(rules, limits, {"tokens": 5} if config is None else config)
+    protocol = make_protocol(rules, limits, {"tokens": 5} if config is None else config, numerical)
     paths.protocol.write_bytes(protocol.to_bytes())
     runnables = {}
     for name, identity, given in (("baseline", "baseline", baseline), ("candidate", CANDIDATE, candidate)):
@@ -262,20 +268,28 @@ def make_bench(
 
 
 def make_attempt(
-    kind: documents.SlotKind, order: Sequence[documents.SideName], *, number: int = 1, updates: int = 10
+    kind: documents.SlotKind,
+    order: Sequence[documents.SideName],
+    *,
+    number: int = 1,
+    updates: int = 10,
+    inputs_sha256: str = "",
 ) -> documents.PlannedAttempt:
     """Return a planned attempt of the one workload."""
     names = {"pilot": "pilot/tiny", "solo": "solo/tiny/r1", "pair": "pair/tiny/r1", "control_pair": "control/tiny/r1"}
+    names |= {"case": "case/tiny", "control_case": "control-case/tiny"}
+    is_measured = kind in ("solo", "pair", "control_pair")
     owner = CANDIDATE if "candidate" in order else "baseline"
     return documents.PlannedAttempt(
         slot=f"{owner}/{names[kind]}",
         attempt=number,
         kind=kind,
         workload=WORKLOAD,
-        repeat=0 if kind == "pilot" else 1,
+        repeat=1 if is_measured else 0,
         pair=1 if "pair" in kind else 0,
         order=tuple(order),
-        updates=0 if kind == "pilot" else updates,
+        updates=updates if is_measured else 0,
+        inputs_sha256=inputs_sha256,
     )
 
 
