@@ -386,11 +386,12 @@ def _store(paths: HomePaths, session: Session, found: _Found) -> None:
     database.insert_attempts(session, new)
 
 
-def _check_inputs(paths: HomePaths, session: Session, found: _Found) -> None:
+def _check_inputs(paths: HomePaths, protocol: documents.Protocol, session: Session, found: _Found) -> None:
     """Check the files below inputs/; one that is as it was when its digest was found right is not hashed again."""
     known = database.stored_stamps(session)
     # What a refused pilot listed is not known, and must not be blamed on whoever wrote it.
     is_open = found.book.is_open or any(slot.startswith("baseline/pilot/") for slot, _ in found.refused)
+    is_open &= protocol.numerical is not None
     findings, stamps = check_folder(paths, found.book.pilots, known, is_open=is_open)
     found.findings.extend(findings)
     if stamps != known:
@@ -463,7 +464,7 @@ def collect(paths: HomePaths, ledger: Ledger, *, rebuild: bool = False) -> Colle
     digests = {"manifest_sha256": frozen.manifest_sha256, "protocol_sha256": frozen.protocol_sha256}
     with database.open_database(target, **digests) as session:
         _store(paths, session, found)
-        _check_inputs(paths, session, found)
+        _check_inputs(paths, frozen.protocol, session, found)
         collection = _summarise(session, found)
     if rebuild:
         with files.writing(paths.database):

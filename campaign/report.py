@@ -197,7 +197,7 @@ def _closeness(gate: Gate) -> Decimal:
 
 
 def _cells(name: str, group: Sequence[Gate]) -> list[str]:
-    from reports.numbers import signed  # noqa: PLC0415 - as above
+    from reports.numbers import plural, signed  # noqa: PLC0415 - as above
 
     gate = max(group, key=_closeness)
     if isinstance(gate.value, int):  # a count of faults, not a measurement
@@ -205,7 +205,7 @@ def _cells(name: str, group: Sequence[Gate]) -> list[str]:
     else:
         value, margin = gate.shown(gate.value), signed(gate.margin)
     rule = "-" if gate.threshold is None else f"{gate.comparison} {gate.threshold}"  # ASCII, whatever the terminal
-    shown = name if name == gate.id else f"{name.partition(' ')[0]} ({len(group)} workloads)"
+    shown = name if name == gate.id else f"{name.partition(' ')[0]} ({plural(len(group), 'workload')})"
     return [shown, value, rule, margin, gate.outcome, gate.finding]
 
 
