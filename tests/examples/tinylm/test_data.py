@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from tinylm.config import ConfigError, read_config
-from tinylm.data import IGNORED, Batch, Loader, mixed_seed, read_tokens, validation_batches
+from tinylm.data import IGNORED, Batch, Loader, mixed_seed, predicted_bytes, read_tokens, validation_batches
 
 CPU = torch.device("cpu")
 
@@ -96,6 +96,45 @@ def test_validation_covers_every_target_once(corpus: Path) -> None:
     targets = torch.cat([batch.targets.flatten() for batch in batches])
     assert bytes(targets[targets != IGNORED].tolist()) == content[1:]
     assert sum(batch.num_targets[0] for batch in batches) == 699
+
+
+def test_speech_is_what_no_mark_begins() -> None:
+    text = b"# A\n\n**B**  \nspeak, * _ #\n again\n_Exit_\n\n\nlast"
+    predicted = predicted_bytes(torch.tensor(list(text), dtype=torch.uint8), "speech")
+    assert predicted is not None
+    kept = bytes(byte for byte, is_kept in zip(text, predicted.tolist(), strict=True) if is_kept)
+    assert kept == b"speak, * _ #\n again\nlast"
+    assert predicted_bytes(torch.zeros(5, dtype=torch.uint8), "all") is None
+    ends = predicted_bytes(torch.tensor(list(b"#\na\n"), dtype=torch.uint8), "speech")
+    assert ends is not None
+    assert ends.tolist() == [False, False, True, True]
+
+
+def test_only_speech_is_predicted_and_counted_and_the_tokens_stay_whole(script: Path) -> None:
+    content = read_tokens(script / "train.bin")
+    predicted = predicted_bytes(content, "speech")
+    assert predicted is not None
+    whole, masked = (_packed(script, accumulation=3, targets=which) for which in ("all", "speech"))
+    counts = set()
+    for step in range(5):
+        for micro, (plain, batch) in enumerate(zip(whole.microbatches(step), masked.microbatches(step), strict=True)):
+            place = masked.place(step)
+            positions = masked.starts(place.epoch, place.first + micro).unsqueeze(-1) + torch.arange(1, 17)
+            inside = positions < len(content)
+            keeps = predicted[positions.clamp(max=len(content) - 1)] & inside
+            assert torch.equal(batch.tokens, plain.tokens)
+            assert torch.equal(batch.targets, plain.targets.masked_fill(~keeps, IGNORED))
+            assert batch.num_targets == tuple(keeps.flatten(1).sum(1).tolist())
+            counts |= set(batch.num_targets)
+    assert len(counts) > 10
+
+
+def test_validation_scores_speech_alone_where_speech_alone_is_trained(script: Path) -> None:
+    corpus = read_tokens(script / "val.bin")
+    predicted = predicted_bytes(corpus, "speech")
+    assert predicted is not None
+    batches = list(validation_batches(corpus, context=16, batch=5, which="speech", device=CPU))
+    assert sum(batch.num_targets[0] for batch in batches) == int(predicted[1:].sum())
 
 
 def test_a_missing_corpus_names_the_file_and_how_to_make_it(tmp_path: Path) -> None:
