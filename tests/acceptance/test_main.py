@@ -12,7 +12,8 @@ import pytest
 
 import acceptance
 from acceptance import digest
-from tests.support.evidence import Campaign, make_campaign
+from tests.support.cases import make_cases, put
+from tests.support.evidence import Campaign, make_campaign, tensor_fields
 
 ROOT = Path(acceptance.__file__).parent.parent
 TOP = {
@@ -87,6 +88,16 @@ def test_a_verdict_has_exactly_the_promised_fields(published: Campaign) -> None:
 
 def test_clean_evidence_exits_with_zero(tmp_path: Path) -> None:
     assert run(make_campaign(tmp_path, ratios={"a": ("1.2",) * 3})).returncode == 0
+
+
+def test_numerical_cases_are_judged_alone(tmp_path: Path) -> None:
+    campaign = make_cases(tmp_path)
+    done = run(campaign)
+    assert (done.returncode, done.stderr) == (0, b"")
+    put(campaign, "updates", tensor_fields("0.1"))
+    done = run(campaign.write())
+    assert done.returncode == 3
+    assert json.loads(done.stdout)["families"]["numerical"] == {"outcome": "not_qualified", "passed": 5, "total": 6}
 
 
 def test_missing_evidence_exits_with_four(tmp_path: Path) -> None:

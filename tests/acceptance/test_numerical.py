@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import csv
 import random
 import time
 from decimal import Decimal
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -392,6 +394,43 @@ def test_no_row_can_be_deleted_or_doubled_unnoticed(campaign: Campaign, file: st
     result = campaign.write().evaluate()
     rows[:] = clean
     assert result.exit_code == 4
+
+
+def test_a_second_computation_agrees(tmp_path: Path) -> None:
+    """From the CSV alone, in fractions and doubles, without anything of the program."""
+    campaign = make_cases(tmp_path, "u", "v", "w", workers=3)
+    chooser = random.Random(11)  # noqa: S311 - the same values in every run
+    for row in campaign.rows("numerical.csv", comparison="candidate"):
+        scale = Decimal(repr(chooser.lognormvariate(-4, 1)))
+        if row["quantity"] == "loss":
+            row.update(loss_fields(scale / 10, repr(chooser.uniform(-9, 9))))
+        elif row["quantity"] in GLOBAL_QUANTITIES:
+            row.update(tensor_fields(scale, repr(chooser.uniform(0.1, 9))))
+        else:
+            row.update(isolated_fields(scale * 40))
+    campaign.write()
+    with (campaign.evidence_path / "numerical.csv").open(encoding="utf-8", newline="") as file:
+        rows = [row for row in csv.DictReader(file) if row["comparison"] == "candidate"]
+    limits = {"gradients": 0.05, "parameters": 0.02, "updates": 0.1}
+    gates = {name: gate for name, gate in gates_of(campaign).items() if gate["family"] == "numerical"}
+    assert len(gates) == 18
+    for name, gate in gates.items():
+        workload, quantity = name.split("/")
+        own = [row for row in rows if (row["workload"], row["quantity"]) == (workload, quantity)]
+        values = [_value(row) for row in own]
+        met = max(values) < limits[quantity] if quantity in limits else max(values) <= 1
+        assert gate["value"] == pytest.approx(max(values), rel=1e-12)
+        assert (gate["finding"], gate["n"]) == ("met" if met else "missed", len(own))
+        place = own[values.index(max(values))]
+        assert f"{place['update']}, worker {place['worker']}" in gate["reason"]
+    assert {gate["finding"] for gate in gates.values()} == {"met", "missed"}
+
+
+def _value(row: dict[str, str]) -> float:
+    if row["quantity"] != "loss":
+        return float(row["rel_l2"] or row["value"])
+    reference, value = Fraction(row["reference"]), Fraction(row["value"])
+    return float(abs(value - reference) / (Fraction(2, 1000) * (1 + abs(reference))))
 
 
 def test_117_workloads_are_evaluated_fast(tmp_path: Path) -> None:
