@@ -103,9 +103,10 @@ class Comparer:
             raise ValueError(f"an allowance of {atol} + {rtol} |reference| is none")
 
         def worst(reference: Any, value: Any) -> float:
+            # Numbers that are fp64 already are the operands themselves: nothing is written to them.
             expected = reference.double()
-            error = value.double().sub_(expected).abs_()
-            return float(error.div_(expected.abs_().mul_(rtol).add_(atol)).max())
+            error = (value.double() - expected).abs_()
+            return float(error.div_(expected.abs().mul_(rtol).add_(atol)).max())
 
         found: list[tuple[float | None, int]] = []
         for pair in pairs:

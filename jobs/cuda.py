@@ -6,8 +6,11 @@ address on its bus change hands. DLPack, which needs no further package, makes t
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import re
+import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -32,12 +35,17 @@ class CudaError(Exception):
 
 
 def _library() -> ctypes.CDLL:
-    """Return the CUDA runtime library that this process has loaded already."""
+    """Return the CUDA runtime library that this process has loaded already, or the one that PyTorch was built for."""
     maps = Path("/proc/self/maps").read_text(encoding="utf-8", errors="replace")
     for line in maps.splitlines():
         if found := _LIBRARY.search(line):
             return ctypes.CDLL(found.group(1))
-    raise CudaError("no CUDA runtime library (libcudart) is loaded in this process")
+    torch = sys.modules.get("torch")
+    version = getattr(getattr(torch, "version", None), "cuda", None) or ""
+    try:
+        return ctypes.CDLL(f"libcudart.so.{version.partition('.')[0]}")
+    except OSError as error:
+        raise CudaError(f"no CUDA runtime library (libcudart) is loaded, nor found: {error}") from error
 
 
 def _call(library: ctypes.CDLL, name: str, *arguments: Any) -> None:
@@ -50,6 +58,18 @@ def _call(library: ctypes.CDLL, name: str, *arguments: Any) -> None:
         # Asking for the last error also forgets it: the next call of PyTorch's shall not report this one.
         library.cudaGetLastError()
         raise CudaError(f"{name}: error {status}: {text}")
+
+
+@contextlib.contextmanager
+def _on_device(library: ctypes.CDLL, index: int) -> Iterator[None]:
+    """Make a device the current one for a while; the side may have chosen another."""
+    before = ctypes.c_int()
+    _call(library, "cudaGetDevice", ctypes.byref(before))
+    _call(library, "cudaSetDevice", ctypes.c_int(index))
+    try:
+        yield
+    finally:
+        _call(library, "cudaSetDevice", before)
 
 
 class DeviceMemory:
@@ -84,15 +104,17 @@ class DeviceMemory:
     def close(self) -> None:
         """Give it back, in the process that allocated it, or let go of it."""
         name = "cudaFree" if self._is_owner else "cudaIpcCloseMemHandle"
-        _call(_library(), name, ctypes.c_void_p(self._address))
+        library = _library()
+        with _on_device(library, self.index):
+            _call(library, name, ctypes.c_void_p(self._address))
 
 
 def allocate(num_bytes: int, index: int) -> DeviceMemory:
     """Allocate device memory that another process may open; PyTorch's own memory cannot be shared piece by piece."""
     library = _library()
     address = ctypes.c_void_p()
-    _call(library, "cudaSetDevice", ctypes.c_int(index))
-    _call(library, "cudaMalloc", ctypes.byref(address), ctypes.c_size_t(num_bytes))
+    with _on_device(library, index):
+        _call(library, "cudaMalloc", ctypes.byref(address), ctypes.c_size_t(num_bytes))
     return DeviceMemory(address.value or 0, num_bytes, index, is_owner=True)
 
 
@@ -101,10 +123,10 @@ def open_handle(handle: dict[str, Any]) -> DeviceMemory:
     library = _library()
     index = ctypes.c_int()
     _call(library, "cudaDeviceGetByPCIBusId", ctypes.byref(index), handle["bus"].encode("ascii"))
-    _call(library, "cudaSetDevice", index)
     address = ctypes.c_void_p()
     opened = _IpcHandle.from_buffer_copy(bytes.fromhex(handle["ipc"]))
-    _call(library, "cudaIpcOpenMemHandle", ctypes.byref(address), opened, ctypes.c_uint(_LAZY_PEER_ACCESS))
+    with _on_device(library, index.value):
+        _call(library, "cudaIpcOpenMemHandle", ctypes.byref(address), opened, ctypes.c_uint(_LAZY_PEER_ACCESS))
     return DeviceMemory(address.value or 0, handle["bytes"], index.value, is_owner=False)
 
 

@@ -187,6 +187,8 @@ class Matched:
         self._staging = None
 
     def _device_index(self) -> int:
+        if self._device == "cpu":
+            raise ValueError("there is no device memory on a cpu")
         index = self._torch.device(self._device).index
         return int(self._torch.cuda.current_device() if index is None else index)
 

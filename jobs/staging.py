@@ -104,8 +104,9 @@ def allocate_device(half_bytes: int, index: int, torch: Any) -> Staging:
     """Allocate it in device memory.
 
     Raises:
-        CudaError: That is not to be had here.
+        CudaError: That is not to be had here; PyTorch raises others where it knows no device.
     """
+    torch.cuda.init()
     memory = cuda.allocate(HALVES * half_bytes, index)
     return Staging(memory.tensor(), half_bytes, torch, device_memory=memory)
 
@@ -119,5 +120,6 @@ def open_device(handle: dict[str, Any], half_bytes: int, torch: Any) -> Staging:
     """
     if handle["bytes"] != HALVES * half_bytes:
         raise ValueError(f"the handle is for {handle['bytes']} bytes, not {HALVES} halves of {half_bytes}")
+    torch.cuda.init()
     memory = cuda.open_handle(handle)
     return Staging(memory.tensor(), half_bytes, torch, device_memory=memory)
