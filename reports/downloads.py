@@ -12,6 +12,7 @@ from reports.verdict import Gate
 _NAMES = {
     "pairs.csv": ("performance-pairs.csv", "Performance pairs CSV"),
     "numerical.csv": ("numerical-cases.csv", "Numerical cases CSV"),
+    "vacuity.csv": ("vacuity.csv", "Readings for faults CSV"),
     "convergence.csv": ("convergence.csv", "Convergence CSV"),
     "curves.csv": ("validation-curves.csv", "Validation curves CSV"),
     "windows.csv": ("windows.csv", "Windows CSV"),
@@ -19,6 +20,9 @@ _NAMES = {
     "attempts.csv": ("attempts.csv", "Attempts CSV"),
 }
 """Evidence table to file and label, in the order in which they are offered."""
+
+_OF_A_FAMILY = ("numerical.csv", "vacuity.csv", "convergence.csv", "curves.csv")
+"""Tables that are there without rows where their family was not declared: not offered then."""
 
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")
 _QUOTED = ('"', ",", "\n", "\r")
@@ -68,7 +72,7 @@ def build_downloads(source: Source, gates: Sequence[Gate]) -> dict[str, tuple[st
     found = {
         file: (label, _evidence_csv(TABLES[table], source.tables[table]))
         for table, (file, label) in _NAMES.items()
-        if table in source.tables
+        if table in source.tables and (source.tables[table] or table not in _OF_A_FAMILY)
     }
     found["gates.csv"] = ("Gate results CSV", gates_csv(gates))
     found["verdict.json"] = ("Verdict JSON", source.verdict_bytes)

@@ -14,7 +14,7 @@ _TITLES = ("Slot", "Attempt", "Ending", "Reason", "Allocation", "Node", "Device"
 
 
 def _ending(ending: str) -> Cell:
-    mark = Mark.PASS if ending == Ending.COMPLETED else Mark.MISSED
+    mark = None if ending == Ending.COMPLETED else Mark.MISSED
     return Cell(text=ending.replace("_", " "), mark=mark)
 
 

@@ -62,6 +62,7 @@ def rules(protocol: Mapping[str, Any]) -> tuple[str, ...]:
     return (
         _matrix_rule(protocol),
         *(_throughput_rules(protocol) if "throughput" in protocol["families"] else ()),
+        *(_numerical_rules(protocol["numerical"]) if "numerical" in protocol["families"] else ()),
         _retry_rule(protocol["retries"]),
         _execution_rule(protocol),
         "The baseline's own evidence had to be complete before a candidate could be frozen."
@@ -118,6 +119,24 @@ def _gate_rule(numbers: Mapping[str, Any]) -> str:
         f"{numbers['production_threshold']} in every repeat. These are point rules: intervals are shown beside them "
         "and decide nothing."
     )
+
+
+def _numerical_rules(numbers: Mapping[str, Any]) -> tuple[str, ...]:
+    gated = listed(list(numbers["gated_tensors"])) or "nothing"
+    required = listed(list(numbers["required"])) or "none of the optional checks"
+    updates = plural(numbers["updates"], "matched local update")
+    matched = (
+        f"Every workload makes {updates} per worker, with {numbers['moments']} moments. Allowed is a loss within "
+        f"{numbers['loss_atol']} + {numbers['loss_rtol']} \u00b7 |baseline|, and a relative L2 below "
+        f"{numbers['gradients_threshold']} for gradients, {numbers['parameters_threshold']} for parameters and "
+        f"{numbers['updates_threshold']} for updates, at every update of every worker. Moments have no gate."
+    )
+    beside = (
+        f"The rule for single tensors gates {gated}. A candidate above {numbers['control_factor']} times its control "
+        f"is flagged. The isolated checks allow {numbers['isolated_atol']} + {numbers['isolated_rtol']} \u00b7 "
+        f"|baseline| per element; the protocol requires {required} of the adapter."
+    )
+    return matched, beside
 
 
 def _retry_rule(retries: Mapping[str, Any]) -> str:

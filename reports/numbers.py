@@ -10,6 +10,7 @@ ABSENT = "-"
 
 _LARGEST_ROUNDED = Decimal(10) ** 15
 _KIBI = 1024
+_FEWEST_ZEROS, _MOST_DIGITS = 4, 6
 
 Number: TypeAlias = float | str | Decimal
 
@@ -50,6 +51,36 @@ def against(value: Number | None, *gates: Number | None, digits: int = 3) -> str
         if [_side(text, bound) for bound in bounds] == wanted:
             return f"{text:f}"
     return f"{exact:f}"
+
+
+def near(value: Number | None, *gates: Number | None, digits: int = 4) -> str:
+    """Format a number with significant digits, so that the text stands where the number stands; see `against`.
+
+    Args:
+        value: The number; None prints as `ABSENT`.
+        gates: What it is compared with; None is no gate.
+        digits: Significant digits to print at least.
+    """
+    if value is None:
+        return ABSENT
+    exact = decimal_of(value)
+    if not exact.is_finite() or exact == 0:
+        return str(exact) if exact else "0"
+    bounds = [decimal_of(gate) for gate in gates if gate is not None]
+    wanted = [_side(exact, bound) for bound in bounds]
+    for count in range(digits, 28):
+        text = Decimal(f"{exact:.{count - 1}e}")
+        if [_side(text, bound) for bound in bounds] == wanted:
+            return _powered(text, count)
+    return str(exact)
+
+
+def _powered(value: Decimal, digits: int) -> str:
+    """Return a number in full, or with a power of ten where zeros would hide its digits."""
+    if -_FEWEST_ZEROS <= value.adjusted() <= _MOST_DIGITS:
+        return f"{value:f}"
+    mantissa, _, exponent = f"{value:.{digits - 1}e}".partition("e")
+    return f"{mantissa}e{int(exponent):+03d}"
 
 
 def signed(value: Number | None, *, digits: int = 6) -> str:

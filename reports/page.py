@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from reports import gate_tables, history, identity, throughput
+from reports import gate_tables, history, identity, matched, numerical, throughput
 from reports.source import Source
-from reports.verdict import parse_gates, parse_observations, summarise
-from reports.view import Page
+from reports.verdict import Gate, parse_gates, parse_observations, summarise
+from reports.view import Numerical, Page
 
 
 def build_page(source: Source) -> Page:
@@ -36,6 +36,8 @@ def build_page(source: Source) -> Page:
         cards=identity.cards(provenance),
         families=gate_tables.family_table(verdict),
         gates=gate_tables.gate_table(gates),
+        gate_groups=gate_tables.group_tables(gates),
+        observation_error=str(verdict.get("observations", {}).get("error", "")),
         categories=throughput.category_table(family) if declared else None,
         production=throughput.production_table(family) if declared else None,
         how_to_read=throughput.HOW_TO_READ,
@@ -44,6 +46,7 @@ def build_page(source: Source) -> Page:
         noise_sentence=throughput.noise_sentence(family),
         noise=throughput.noise_table(family),
         pairs=throughput.pair_table(family),
+        numerical=_numerical(source, gates),
         missing=history.missing_table(provenance),
         failed=history.failed_table(provenance),
         attempts=history.attempt_table(provenance),
@@ -58,3 +61,16 @@ def build_page(source: Source) -> Page:
         left_out=identity.left_out_table(provenance),
         others=identity.other_table(provenance),
     )
+
+
+def _numerical(source: Source, gates: tuple[Gate, ...]) -> Numerical | None:
+    if "numerical" not in source.protocol["families"]:
+        return None
+    family = matched.Family(
+        protocol=source.protocol,
+        gates=gates,
+        observed=matched.parse_observed(source.verdict),
+        # Written since provenance names how cases ran; a report of older evidence has none.
+        costs=tuple(source.provenance.get("cases", ())),
+    )
+    return numerical.section(family, source.verdict)

@@ -15,6 +15,8 @@ class Mark(enum.Enum):
     INVALID = "invalid"
     NOT_EVALUATED = "not_evaluated"
     NOT_QUALIFIED = "not_qualified"
+    FLAGGED = "flagged"
+    """Worth a look; decides nothing."""
 
     @property
     def word(self) -> str:
@@ -28,6 +30,7 @@ _SEVERITY = (
     Mark.INVALID,
     Mark.MISSING,
     Mark.INCONCLUSIVE,
+    Mark.FLAGGED,
     Mark.NOT_EVALUATED,
     Mark.PASS,
 )

@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
-from markupsafe import Markup
+from markupsafe import Markup, escape
 
 _PUNCTUATION = re.compile(r"[\\`*_{}\[\]<>#|&~$]|^[-+=](?=.)")
+_POWER = re.compile(r"\b[0-9](\.[0-9]+)?e[+-][0-9]+\b")
 _PLAIN_NUMBER = re.compile(r"[+-]?[0-9][0-9,]*(\.[0-9]+)?(e[+-]?[0-9]+)?\u00d7?")
 
 
@@ -50,6 +51,11 @@ def _breakable(value: str) -> Markup:
     return Markup("/<wbr>").join(value.split("/"))
 
 
+def _unbroken(value: str) -> Markup:
+    """Return escaped text in which no power of ten is torn from its number."""
+    return Markup(_POWER.sub(r'<span class="whole">\g<0></span>', str(escape(value))))  # noqa: S704 - escaped before
+
+
 def html_environment() -> Environment:
     """Return the environment for HTML: everything is escaped that is not marked as markup by this package."""
     environment = Environment(
@@ -62,6 +68,7 @@ def html_environment() -> Environment:
         keep_trailing_newline=True,
     )
     environment.filters["breakable"] = _breakable
+    environment.filters["unbroken"] = _unbroken
     return environment
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any, TypeAlias
 
-from reports.numbers import against, listed, plural, signed, significant
+from reports.numbers import against, listed, near, plural, signed, significant
 from reports.status import Mark, mark_of_gate, mark_of_outcome, severity
 
 Number: TypeAlias = Decimal | int | None
@@ -65,6 +65,8 @@ class Gate:
 
     def shown(self, value: Number) -> str:
         """Return one of its numbers as text that stands on the number's own side of the threshold."""
+        if self.family == "numerical" and not isinstance(value, int):
+            return near(value, self.threshold)
         return against(value, self.threshold, digits=self.digits)
 
     @property
@@ -120,10 +122,10 @@ def summarise(verdict: Mapping[str, Any], gates: Sequence[Gate], protocol: Mappi
     mark = mark_of_outcome(verdict["outcome"])
     if mark is Mark.PASS:
         word = "Qualified"
-        body = f"The baseline may be retired, because {_all_pass(len(counted))}"
+        body = f"The baseline may be retired, because {_all_pass(len(counted))}{_uncounted(gates)}"
     else:
         word = "Not qualified"
-        body = f"Retiring the baseline is blocked, because {_blocked(counted)}"
+        body = f"Retiring the baseline is blocked, because {_blocked(counted)}{_uncounted(gates)}"
     return Summary(
         mark=mark,
         word=word,
@@ -137,6 +139,13 @@ def summarise(verdict: Mapping[str, Any], gates: Sequence[Gate], protocol: Mappi
 
 def _all_pass(number: int) -> str:
     return "the one gate passes" if number == 1 else f"all {number} gates pass"
+
+
+def _uncounted(gates: Sequence[Gate]) -> str:
+    number = sum(not gate.counts for gate in gates)
+    if not number:
+        return ""
+    return f" ({number} more {'was' if number == 1 else 'were'} not evaluated, for want of what the adapter offers)"
 
 
 def _blocked(counted: Sequence[Gate]) -> str:

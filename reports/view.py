@@ -66,6 +66,8 @@ class Chip:
     value: str
     rule: str
     reason: str
+    target: str = ""
+    """Id of the table that holds the gates it stands for; empty for a single gate."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,6 +94,51 @@ class Subject:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Panel:
+    """One quantity over the matched updates, as a plot with its sentence."""
+
+    name: str
+    title: str
+    mark: Mark
+    sentence: str
+    figure: str
+    """Inline SVG, trusted: made by curves.py."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Numerical:
+    """The numerical family."""
+
+    mark: Mark
+    sentence: str
+    basis: tuple[str, ...]
+    worst: Table
+    worst_sentence: str
+    places: Table
+    panels: tuple[Panel, ...]
+    how_to_read: str
+    failed_cases: Table | None
+    """Workloads that do not pass."""
+    cases: Table
+    controls: Table
+    weaker: tuple[str, ...]
+    """What says less of independence, and why."""
+    factors: Table
+    tensor_sentence: str
+    tensors: Table
+    isolated_sentence: str
+    isolated: Table
+    vacuity_sentence: str
+    vacuity: Table
+    blind: Table | None
+    """Gates that would have seen no fault."""
+    partly_blind: Table | None
+    """Gates that would have seen some faults only."""
+    cost_sentence: str
+    costs: Table
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Download:
     """One file beside the report."""
 
@@ -115,6 +162,9 @@ class Page:
     cards: tuple[Card, ...]
     families: Table
     gates: Table
+    gate_groups: tuple[Table, ...]
+    observation_error: str
+    """Why nothing is observed beside the gates; empty where there is no such fault."""
     categories: Table | None
     production: Table | None
     how_to_read: str
@@ -123,6 +173,8 @@ class Page:
     noise_sentence: str
     noise: Table
     pairs: Table
+    numerical: Numerical | None
+    """None where the family is not declared."""
     missing: Table
     failed: Table
     attempts: Table

@@ -1,6 +1,6 @@
-"""Take a picture of a report for the README: ``report_picture.py REPORT.html [docs/images/report.png]``.
+"""Take a picture of a report for the README: ``report_picture.py REPORT.html [docs/images/report.png] [--at ID]``.
 
-Needs chromium and chromedriver. The picture shows the head of the page in the light theme.
+Needs chromium and chromedriver. The picture shows the head of the page, or the element with an id, in the light theme.
 """
 
 from __future__ import annotations
@@ -54,13 +54,15 @@ def open_browser(*, width: int, height: int, scale: float = 1.0, flags: Sequence
             driver.quit()
 
 
-def take(report: Path, *, width: int = 1180, height: int = 1000, scale: float = 1.5) -> bytes:
-    """Return a PNG of the head of a report."""
+def take(report: Path, *, at: str = "", width: int = 1180, height: int = 1000, scale: float = 1.5) -> bytes:
+    """Return a PNG of a report, scrolled to the element with an id; without one, of its head."""
     with open_browser(width=width, height=height, scale=scale) as driver:
         driver.execute_cdp_cmd(
             "Emulation.setEmulatedMedia", {"features": [{"name": "prefers-color-scheme", "value": "light"}]}
         )
         driver.get(report.resolve().as_uri())
+        if at:
+            driver.execute_script("document.getElementById(arguments[0]).scrollIntoView()", at)
         return bytes(driver.get_screenshot_as_png())
 
 
@@ -69,9 +71,10 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("report", type=Path)
     parser.add_argument("picture", type=Path, nargs="?", default=Path("docs/images/report.png"))
+    parser.add_argument("--at", default="", help="id of the element to show, such as numerical-section")
     arguments = parser.parse_args()
     for scale in (1.5, 1.25, 1.0):
-        picture = take(arguments.report, scale=scale)
+        picture = take(arguments.report, at=arguments.at, scale=scale)
         if len(picture) <= MOST_BYTES:
             arguments.picture.parent.mkdir(parents=True, exist_ok=True)
             arguments.picture.write_bytes(picture)

@@ -46,6 +46,26 @@ def _side(snapshot_sha256: str, *, name: str, frozen_seq: int) -> dict[str, Any]
     }
 
 
+def case_of(workload: str, comparison: str, **changes: Any) -> dict[str, Any]:
+    """Return how a case ran, as provenance names it."""
+    return {
+        "workload": workload,
+        "comparison": comparison,
+        "attempt": 1,
+        "executor": "independent",
+        "serialized": False,
+        "transport": "shared_memory",
+        "transport_reason": "",
+        "tied": ["head.weight = embedding.weight"],
+        "load_s": 0.5,
+        "train_s": 2.25,
+        "compare_s": 0.75,
+        "compared_bytes": 3 << 30,
+        "inputs_sha256": hashlib.sha256(workload.encode()).hexdigest(),
+        **changes,
+    }
+
+
 def provenance_of(
     campaign: Campaign, *, reasons: Mapping[str, str] = DEFAULT_REASONS, **changes: Any
 ) -> dict[str, Any]:
@@ -73,7 +93,16 @@ def provenance_of(
         "data": {"plays": {"path": "/data/corpus", "sha256": "e" * 64, "bytes": 5_436_475, "files": 37}},
         "departures": ["throughput.window_s is 0.25, not 1: windows are short so that the demo is quick"],
         "left_out": {"baseline": [".git (version control)"], "candidate": []},
-        "undeclared_families": ["numerical", "convergence", "device"],
+        "undeclared_families": [
+            family
+            for family in ("throughput", "numerical", "convergence", "device")
+            if family not in campaign.protocol.families
+        ],
+        "cases": [
+            case_of(slot.workload, "control" if slot.kind == "control_case" else "candidate")
+            for slot in campaign.protocol.slots
+            if slot.kind in {"case", "control_case"}
+        ],
         "attempts": attempts,
         "missing_slots": sorted(planned - {row["slot"] for row in attempts}),
         "nodes": sorted({row["node"] for row in attempts if row["node"]}),
@@ -123,10 +152,11 @@ def make_evaluation(folder: Path, **options: Any) -> Path:
     return write_evaluation(make_campaign(folder, **options))
 
 
-def seed_size(folder: Path) -> Path:
-    """Make an evaluation of 117 workloads in three repeats."""
+def seed_size(folder: Path, **options: Any) -> Path:
+    """Make an evaluation of 117 workloads in three repeats; see `make_campaign` for further options."""
     return make_evaluation(
         folder,
+        **options,
         ratios=PUBLISHED,
         production={f"90m-production-recipe-{index}": ("1.00", "0.99", "1.01") for index in range(9)},
         workloads_per_category=36,

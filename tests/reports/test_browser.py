@@ -13,7 +13,7 @@ import pytest
 
 from tests.reports.evaluations import HOSTILE, crash_one_pair, report_of, write_evaluation
 from tests.support.chromium import PROGRAM, require_chromium
-from tests.support.evidence import make_campaign
+from tests.support.evidence import make_campaign, tensor_fields
 
 pytestmark = pytest.mark.browser
 
@@ -35,7 +35,12 @@ def open_browser(**options: Any) -> AbstractContextManager[Any]:
 
 @pytest.fixture(scope="module")
 def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    campaign = crash_one_pair(make_campaign(tmp_path_factory.mktemp("report"), workloads_per_category=6))
+    folder = tmp_path_factory.mktemp("report")
+    campaign = crash_one_pair(make_campaign(folder, workloads_per_category=6, families=("throughput", "numerical")))
+    (missed,) = campaign.rows(
+        "numerical.csv", workload="20m-sync-b2", comparison="candidate", quantity="updates", update=5, worker=1
+    )
+    missed.update(tensor_fields("0.1000004"), worst_tensor=HOSTILE)
     for row in [*campaign.tables["pairs.csv"], *campaign.tables["attempts.csv"], *campaign.tables["baseline.csv"]]:
         row["node"] = HOSTILE
     return report_of(write_evaluation(campaign, reasons={"crash": HOSTILE})) / "report.html"
@@ -90,6 +95,61 @@ def test_every_table_and_control_is_reached_with_the_keyboard(browser: Any) -> N
     assert browser.execute_script(unreachable) == 0
 
 
+def test_a_chip_of_many_gates_leads_to_them_though_they_are_folded(browser: Any) -> None:
+    (link,) = browser.find_elements("css selector", '.strip a[href="#gates-parameters-pass-below-0.02"]')
+    assert link.text == "numerical, parameters: 19 workloads"
+    table = browser.find_element("css selector", '[id="gates-parameters-pass-below-0.02"]')
+    assert not table.is_displayed()
+    link.send_keys("\ue007")
+    assert table.is_displayed()
+    assert len(table.find_elements("css selector", "tbody tr")) == 19
+    browser.execute_script("document.querySelectorAll('details').forEach((each) => { each.open = false; })")
+
+
+def test_what_misses_a_gate_is_in_sight_without_opening_anything(browser: Any) -> None:
+    for selector in (".strip", "#gates", "#numerical-failed"):
+        element = browser.find_element("css selector", selector)
+        assert element.is_displayed()
+        assert "0.1000004" in element.text
+    assert browser.find_element("css selector", "#numerical-places").text.count(HOSTILE) == 1
+
+
+def test_workloads_sort_by_how_far_they_are_off(browser: Any) -> None:
+    table = browser.find_element("css selector", "#numerical-worst")
+    (button,) = [item for item in table.find_elements("css selector", "thead button") if "Candidate /" in item.text]
+    values = (
+        """return [...arguments[0].tBodies[0].rows].map((row) => row.cells[3].querySelector('data')?.value ?? null)"""
+    )
+    button.send_keys("\ue007")
+    shown = [float(value) for value in browser.execute_script(values, table) if value is not None]
+    assert len(shown) > 4
+    assert shown == sorted(shown)
+
+
+def test_text_in_plots_is_large_enough_to_read(browser: Any) -> None:
+    script = """return [...document.querySelectorAll('.plot text')].map((each) => {
+        const scale = each.ownerSVGElement.getBoundingClientRect().width / each.ownerSVGElement.viewBox.baseVal.width;
+        return parseFloat(getComputedStyle(each).fontSize) * scale; })"""
+    sizes = browser.execute_script(script)
+    assert len(sizes) > 50
+    assert min(sizes) >= 10
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_no_plot_keeps_a_colour_of_the_other_theme(browser: Any, theme: str) -> None:
+    emulate(browser, theme=theme)
+    script = """const style = getComputedStyle(document.documentElement);
+        const colour = (name) => { const probe = document.createElement('i'); probe.style.color = `var(${name})`;
+            document.body.append(probe); const found = getComputedStyle(probe).color; probe.remove(); return found; };
+        const allowed = ['--text', '--muted', '--line', '--missed', '--pass', '--baseline', '--candidate', '--paper']
+            .map(colour);
+        return [...document.querySelectorAll('.plot *')]
+            .flatMap((each) => [getComputedStyle(each).fill, getComputedStyle(each).stroke])
+            .filter((found) => found !== 'none' && found !== 'rgb(0, 0, 0)' && !allowed.includes(found))"""
+    assert browser.execute_script(script) == []
+    emulate(browser)
+
+
 @pytest.mark.parametrize("theme", ["light", "dark"])
 def test_the_plot_follows_the_theme(browser: Any, theme: str) -> None:
     emulate(browser, theme=theme)
@@ -132,3 +192,6 @@ def test_the_page_is_complete_without_scripts(report: Path) -> None:
         summary = driver.find_element("css selector", "#pairs-section summary")
         summary.click()
         assert driver.find_element("css selector", "#pairs tbody tr").is_displayed()
+        table = driver.find_element("css selector", '[id="gates-parameters-pass-below-0.02"]')
+        table.find_element("xpath", "ancestor::details/summary").click()
+        assert table.is_displayed()

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reports.numbers import against, decimal_of, listed, signed, significant, size
+from reports.numbers import against, decimal_of, listed, near, signed, significant, size
 
 DECIMALS = st.floats(allow_nan=False, allow_infinity=False, min_value=-1e12, max_value=1e12)
 
@@ -81,3 +81,40 @@ def test_sizes_are_in_binary_units() -> None:
 
 def test_words_are_joined_as_in_a_sentence() -> None:
     assert [listed(words) for words in ([], ["a"], ["a", "b"], ["a", "b", "c"])] == ["", "a", "a and b", "a, b and c"]
+
+
+@pytest.mark.parametrize(
+    ("value", "gate", "shown"),
+    [
+        (6.48159e-05, "0.02", "6.482e-05"),
+        (2.8181e-05, None, "2.818e-05"),
+        (0.00575311, "0.05", "0.005753"),
+        (0.0777747, "0.10", "0.07777"),
+        (0.1, "0.10", "0.1000"),
+        (0.09999999, "0.10", "0.09999999"),
+        (0.1000004, "0.10", "0.1000004"),
+        (0.99999999, "1", "0.99999999"),
+        (3.1852, "3", "3.185"),
+        (3.0000001, "3", "3.0000001"),
+        (123456789.0, "1", "1.235e+08"),
+        (0, "0.02", "0"),
+        (0.0, "0.02", "0"),
+        (1e-300, "0.02", "1.000e-300"),
+        (None, "0.02", "-"),
+    ],
+)
+def test_a_small_number_keeps_its_digits_and_its_side(value: float | None, gate: str | None, shown: str) -> None:
+    assert near(value, gate) == shown
+
+
+@given(value=st.floats(min_value=1e-300, max_value=1e300), gate=st.floats(min_value=1e-12, max_value=1e12))
+def test_no_small_number_is_printed_at_or_across_a_gate_that_it_does_not_meet(value: float, gate: float) -> None:
+    shown, exact, bound = Decimal(near(value, gate)), decimal_of(value), decimal_of(gate)
+    assert (shown < bound, shown > bound) == (exact < bound, exact > bound)
+
+
+@given(exponent=st.integers(min_value=-12, max_value=2), places=st.integers(min_value=1, max_value=15))
+def test_digits_are_added_however_close_a_number_is_to_its_gate(exponent: int, places: int) -> None:
+    gate = Decimal(1).scaleb(exponent)
+    just_below, just_above = gate * (1 - Decimal(1).scaleb(-places)), gate * (1 + Decimal(1).scaleb(-places))
+    assert Decimal(near(just_below, gate)) < gate < Decimal(near(just_above, gate))

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from acceptance.formats import TABLES
 from reports.errors import ReportError
 from reports.source import read_source
 from tests.reports.evaluations import make_evaluation
@@ -30,7 +31,7 @@ def edit(path: Path, change: Callable[[dict[str, Any]], None]) -> None:
 def test_an_intact_evaluation_is_read(evaluation: Path) -> None:
     source = read(evaluation)
     assert source.verdict["outcome"] == "pass"
-    assert set(source.tables) == {"attempts.csv", "baseline.csv", "pairs.csv", "windows.csv"}
+    assert set(source.tables) == set(TABLES)
 
 
 @pytest.mark.parametrize("name", ["protocol.json", "verdict.json", "provenance.json", "evidence/identity.json"])

@@ -1,0 +1,260 @@
+"""The numerical family: its sentences, the plots over the matched updates, and what says less than it seems."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from reports import case_costs, case_tables, vacuity
+from reports.curves import MOST_LINES, Curve, CurvePlot, draw_curves
+from reports.matched import GATED, PLOTTED, Case, Family, Quantity, Worst, passes
+from reports.numbers import count, listed, near, plural
+from reports.status import Mark, mark_of_outcome, severity
+from reports.verdict import Gate
+from reports.view import Numerical, Panel
+
+TIMES = "\u00d7"
+
+_UNITS = {
+    "loss": "|difference| / what is allowed",
+    "gradients": "relative L2 of the gradients",
+    "parameters": "relative L2 of the parameters",
+    "updates": "relative L2 of the updates",
+}
+
+HOW_TO_READ = (
+    "How far a side is from the baseline after each matched update, the worst of its workers, on a scale of powers of "
+    "ten; zero, if there is any, has the lowest line. Solid with filled circles is the candidate, dashed with open "
+    "squares the control, the baseline against itself: what differs less than the control is noise. Up to "
+    f"{MOST_LINES} workloads have a line each; of more, the shaded band holds all, its bold upper edge is the worst "
+    "workload and the thin line the median one. A bold edge that reaches the gate line misses the gate. Nothing is "
+    "realigned between updates, so that differences may add up."
+)
+
+
+def section(family: Family, verdict: Mapping[str, Any]) -> Numerical:
+    """Return the family's part of the page.
+
+    Args:
+        family: What it is derived from.
+        verdict: The verdict document.
+    """
+    rolled_up = verdict["families"].get("numerical")
+    return Numerical(
+        mark=mark_of_outcome(rolled_up["outcome"]) if rolled_up else Mark.MISSING,
+        sentence=sentence(family),
+        basis=basis(family.rules),
+        worst=case_tables.worst_table(family),
+        worst_sentence=flag_sentence(family),
+        places=case_tables.place_table(family),
+        panels=tuple(_panel(family, quantity) for quantity in PLOTTED),
+        how_to_read=HOW_TO_READ,
+        failed_cases=case_tables.failed_table(family),
+        cases=case_tables.case_table(family),
+        controls=case_tables.control_table(family),
+        weaker=weaker_sentences(family),
+        factors=case_tables.factor_table(family),
+        tensor_sentence=case_tables.tensor_sentence(family),
+        tensors=case_tables.tensor_table(family),
+        isolated_sentence=isolated_sentence(family),
+        isolated=case_tables.isolated_table(family),
+        vacuity_sentence=vacuity.sentence(family),
+        vacuity=vacuity.summary_table(family),
+        blind=vacuity.blind_table(family),
+        partly_blind=vacuity.partly_blind_table(family),
+        cost_sentence=case_costs.sentence(family.costs),
+        costs=case_costs.table(family.costs),
+    )
+
+
+# --- sentences --------------------------------------------------------------------------------------------------------
+
+
+def counted_by_mark(gates: Iterable[Gate]) -> str:
+    """Return how many gates stand how: ``2 missed and 1 invalid``."""
+    kinds = Counter(gate.mark for gate in gates)
+    return listed([f"{count(kinds[mark])} {mark.word}" for mark in sorted(kinds, key=severity)])
+
+
+def sentence(family: Family) -> str:
+    """Return one of a closed set of sentences on the workloads."""
+    passing = [name for name in family.workloads if passes(family.gates_about(name))]
+    workloads = plural(len(family.workloads), "workload")
+    over = f"over {plural(int(family.rules['updates']), 'matched local update')} per worker"
+    said = f"{len(passing)} of {workloads} {'passes' if len(passing) == 1 else 'pass'} every numerical gate {over}"
+    failed = [gate for gate in family.by_place.values() if gate.counts and gate.mark is not Mark.PASS]
+    if failed:
+        said += (
+            f"; {plural(len(failed), 'gate')} {'does' if len(failed) == 1 else 'do'} not ({counted_by_mark(failed)})"
+        )
+    elif len(passing) < len(family.workloads):
+        said += "; the others have no gate that could be evaluated"
+    return f"{said}.{_not_evaluated(family)}"
+
+
+def _not_evaluated(family: Family) -> str:
+    numbers = {quantity: sum(not gate.counts for gate in family.gates_of(quantity)) for quantity in GATED}
+    parts = [f"{quantity} of {plural(number, 'workload')}" for quantity, number in numbers.items() if number]
+    return f" Not evaluated, which is no pass: {listed(parts)}." if parts else ""
+
+
+def basis(rules: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return what the comparison rests on."""
+    moments = {
+        "fresh": (
+            "Adam's moments start fresh, at zero. The first updates are then nearly the signs of the gradients: a "
+            "relative error of 5% in the gradients alone would read as one of about 25% in the updates, so that the "
+            "gate of the updates is the sharper one."
+        ),
+        "warm": (
+            "Adam's moments start warm, as the baseline's warm-up left them. Errors of the gradients then enter the "
+            "updates damped, so that the gate of the updates is less sharp than with moments that start at zero."
+        ),
+    }
+    how = (
+        "Both sides warm up as in the pairs, load one canonical state in place and make the same local updates on the "
+        "same batches in lock-step, consensus off. Trajectories are never realigned. "
+    )
+    how += (
+        "The control is the baseline against itself; it never loosens a gate, and a control that breaks one makes the "
+        "case invalid."
+        if rules["controls"]
+        else "The protocol plans no controls: how far the baseline differs from itself is not known, and neither is "
+        "what the gates could see."
+    )
+    return how, moments[rules["moments"]]
+
+
+def flag_sentence(family: Family) -> str:
+    """Return which quantities are flagged against their control."""
+    factor = family.rules["control_factor"]
+    compared = [seen for seen in family.observed.quantities if seen.candidate and seen.control]
+    flagged = [seen for seen in compared if seen.flagged]
+    if not compared:
+        return "There is no control that the candidate could be compared with."
+    if not flagged:
+        return f"No quantity is flagged: none of the candidate's is above {factor} times its control's worst."
+    exact = [seen.quantity for seen in flagged if seen.control and seen.control.value == 0]
+    others = [_flagged_text(seen, factor) for seen in flagged if seen.quantity not in exact]
+    parts = []
+    if others:
+        parts.append(
+            f"{listed(others)} the control's worst, above {factor} times what the baseline differs from itself"
+        )
+    if exact:
+        parts.append(f"{listed(exact)}, where the baseline repeats itself exactly and the candidate differs at all")
+    return f"Flagged: {'; and '.join(parts)}. A flag asks for a look and decides nothing."
+
+
+def _flagged_text(seen: Quantity, factor: str) -> str:
+    if seen.ratio is None:
+        return f"{seen.quantity} beyond any multiple of"
+    return f"{seen.quantity} at {near(seen.ratio, factor, digits=3)}{TIMES}"
+
+
+def weaker_sentences(family: Family) -> tuple[str, ...]:
+    """Return which cases say less of independence than the others, by name, and why."""
+    serialized = _named(case for case in family.observed.cases if case.serialized)
+    shared = _named(case for case in family.observed.cases if case.executor == "shared")
+    found = []
+    if serialized:
+        found.append(
+            f"Serialised: {serialized}. The sides took turns on the device, each parked on the host between updates; "
+            "nothing ran beside the other, and parking goes through a copy of the state."
+        )
+    if shared:
+        found.append(
+            f"Shared executor: {shared}. Both trajectories ran in one process, each from a state of its own. This is "
+            "the weaker independence: what is wrong in the executor is wrong on both sides alike and cannot be seen."
+        )
+    return tuple(found) or ("Every case ran both sides at once, each in a process with an executor of its own.",)
+
+
+def _named(cases: Iterable[Case]) -> str:
+    """Return cases by name with their comparisons."""
+    comparisons: dict[str, list[str]] = {}
+    for case in cases:
+        comparisons.setdefault(case.workload, []).append(case.comparison)
+    return listed([f"{name} ({' and '.join(sorted(sides))})" for name, sides in sorted(comparisons.items())])
+
+
+def isolated_sentence(family: Family) -> str:
+    """Return what the isolated checks are and assume."""
+    rules = family.rules
+    return (
+        f"Supplied gradients go through each side's optimizer for {plural(int(rules['isolated_steps']), 'step')}, and "
+        f"each side mixes supplied parameters alone, both drawn from N(0, {rules['isolated_sd']} squared). Every "
+        f"element must satisfy |error| \u2264 {rules['isolated_atol']} + {rules['isolated_rtol']} \u00b7 |baseline|; "
+        "shown is the largest error as a share of that. Both sides' optimizers are assumed to form their scalars "
+        f"(1 - beta, bias corrections) in {rules['isolated_scalars']}: with another precision this check fails correct "
+        "code. A check that the adapter does not offer is not evaluated, which is no pass."
+    )
+
+
+# --- plots ------------------------------------------------------------------------------------------------------------
+
+
+def _where(worst: Worst) -> str:
+    return f"{worst.workload}, update {worst.update}, worker {worst.worker}"
+
+
+def _worst_text(side: str, worst: Worst | None, threshold: str | None) -> str:
+    if worst is None:
+        return ""
+    shown = "not finite" if worst.value is None else near(worst.value, threshold)
+    return f"The {side}'s worst is {shown} ({_where(worst)})."
+
+
+def _panel_sentence(family: Family, quantity: str, gates: Sequence[Gate]) -> str:
+    seen, threshold = family.quantity(quantity), family.threshold(quantity)
+    failed = [gate for gate in gates if gate.counts and gate.mark is not Mark.PASS]
+    if not gates:
+        head = "There is no gate of it."
+    elif failed:
+        head = f"{len(failed)} of {plural(len(gates), 'gate')} {'does' if len(failed) == 1 else 'do'} not pass "
+        head += f"({counted_by_mark(failed)})."
+    else:
+        head = f"{len(gates)} of {plural(len(gates), 'gate')} {'passes' if len(gates) == 1 else 'pass'}."
+    parts = [head]
+    if seen is not None:
+        parts += [_worst_text("candidate", seen.candidate, threshold), _worst_text("control", seen.control, threshold)]
+    return " ".join(filter(None, parts))
+
+
+def _curves(family: Family, quantity: str) -> tuple[Curve, ...]:
+    return tuple(
+        Curve(
+            comparison=comparison,
+            values=tuple(None if value is None else float(value) for value in case.values(quantity)),
+        )
+        for comparison in ("candidate", "control")
+        for case in family.cases(comparison)
+    )
+
+
+def _panel(family: Family, quantity: str) -> Panel:
+    gates = family.gates_of(quantity)
+    threshold = family.threshold(quantity) or "1"
+    told = _panel_sentence(family, quantity, gates)
+    rule = gates[0].rule if gates else threshold
+    curves = _curves(family, quantity)
+    numbers = Counter(curve.comparison for curve in curves if curve.values)
+    plot = CurvePlot(
+        name=f"matched-{quantity}",
+        description=(
+            f"{_UNITS[quantity]} over the matched updates of {plural(numbers['candidate'], 'candidate case')} and "
+            f"{plural(numbers['control'], 'control case')}, against the gate {rule}. {told}"
+        ),
+        unit=_UNITS[quantity],
+        threshold=float(threshold),
+        rule=rule,
+        curves=curves,
+    )
+    return Panel(
+        name=f"matched-{quantity}",
+        title=quantity.capitalize(),
+        mark=min((gate.mark for gate in gates), key=severity, default=Mark.MISSING),
+        sentence=told,
+        figure=draw_curves(plot),
+    )
