@@ -28,8 +28,8 @@ HOW_TO_READ = (
     "ten; zero, if there is any, has the lowest line. Solid with filled circles is the candidate, dashed with open "
     "squares the control, the baseline against itself: what differs less than the control is noise. Up to "
     f"{MOST_LINES} workloads have a line each; of more, the shaded band holds all, its bold upper edge is the worst "
-    "workload and the thin line the median one. A bold edge that reaches the gate line misses the gate. Nothing is "
-    "realigned between updates, so that differences may add up."
+    "workload and the thin line the median one. What stands above the gate line misses the gate, and so does what "
+    "stands on it, but for the loss. Nothing is realigned between updates, so that differences may add up."
 )
 
 
