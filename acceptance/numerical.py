@@ -180,5 +180,6 @@ def _judge(rules: NumericalRules, measure: Measure, case: Case) -> Gate:
         return rule.unevaluated(Finding.NOT_EVALUATED, f"a side does not offer {method}()")
     if reading.state is State.BASELINE_NOT_FINITE:
         return rule.unevaluated(Finding.INVALID, f"the baseline is not finite: {reading.place}", len(rows))
-    what = "is not finite" if reading.state is State.NOT_FINITE else "differs from a baseline of zero"
+    zero = "differs where nothing is allowed" if measure.view is View.LOSS else "differs from a baseline of zero"
+    what = "is not finite" if reading.state is State.NOT_FINITE else zero
     return rule.unevaluated(Finding.MISSED, f"the other side {what}: {reading.place}", len(rows))
