@@ -158,7 +158,7 @@ def test_an_empty_view_may_stand_at_the_end(host: tuple[Staging, Stage]) -> None
 @pytest.mark.parametrize("half_bytes", [0, HALF + 1, 2 * HALF])
 def test_a_file_of_another_size_is_refused(tmp_path: Path, half_bytes: int) -> None:
     stage = Stage(tmp_path / "stage", HALF)
-    with pytest.raises(ValueError, match="hal[fv]"):
+    with pytest.raises(ValueError, match=r"hal[fv]"):
         map_host(str(stage.path), half_bytes, torch)
 
 
