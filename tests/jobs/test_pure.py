@@ -358,6 +358,6 @@ def test_a_disk_that_is_full_for_the_harness_ends_the_attempt_as_such(
     monkeypatch.setattr(attempt, "_run_sides", lambda *_arguments: None)
     monkeypatch.setattr(attempt, "_write_tables", refuse)
     planned = parse_allocation(plan_text(), "a1").attempts[0]
-    ending, reason = attempt._conduct(cast("attempt.Context", None), planned, AttemptFolder(tmp_path), [])
+    ending, reason = attempt._conduct(cast("attempt.Context", None), planned, AttemptFolder(tmp_path), attempt.Made())
     assert ending is Ending.NO_SPACE
     assert os.strerror(number) in reason

@@ -94,6 +94,8 @@ class Bench:
     data: dict[str, documents.DataIdentity] = field(default_factory=dict)
     environment: dict[str, str] = field(default_factory=dict)
     """What the job's environment holds beside the usual."""
+    python: str = sys.executable
+    """The harness's interpreter."""
 
     def plan(self, *attempts: documents.PlannedAttempt, allocation: str = "a00001") -> Path:
         """Write allocation.json; return its path."""
@@ -120,7 +122,7 @@ class Bench:
         """Return what a job executes."""
         prefix = f"pycache_prefix={_bytecode().name}"
         launcher = str(self.paths.launcher)
-        return [sys.executable, "-P", "-s", "-X", prefix, launcher, "allocation", *map(str, plans)]
+        return [self.python, "-P", "-s", "-X", prefix, launcher, "allocation", *map(str, plans)]
 
     def job_environment(self) -> dict[str, str]:
         """Return the environment of a job."""

@@ -88,6 +88,7 @@ class Trainer:
         for worker in range(self.workers):
             for name, tensor in held[worker].items():
                 yield worker, name, tensor
+            yield worker, "head", held[worker]["first.weight"]
 
     @torch.no_grad()
     def load_state(self, tensors, step):
