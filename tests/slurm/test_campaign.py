@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import hashlib
 import json
 import subprocess
 from pathlib import Path
@@ -9,7 +10,7 @@ import pytest
 
 from tests.slurm.cluster import NODES, Cluster, wait_until
 from tests.support.cli import expect, expect_json
-from tests.support.counting import write_counting_campaign
+from tests.support.matching import write_matching_campaign
 from tests.support.tinylm import run_to_verdict, write_campaign
 
 pytestmark = pytest.mark.slurm
@@ -53,6 +54,15 @@ def assert_every_allocation_is_accounted(home: Path, cluster: Cluster) -> None:
     wait_until("the accounting of every job", are_complete, cluster.log("slurmdbd"), seconds=30)
 
 
+def assert_every_case_ran_on_its_pilots_inputs(home: Path) -> None:
+    """The inputs that one node recorded are those that other nodes compared on."""
+    cases = [(start, receipt) for start, receipt in receipts(home) if receipt["case"] is not None]
+    assert len(cases) == 2 * 2
+    for _, receipt in cases:
+        (recorded,) = home.glob(f"attempts/baseline/pilot/{receipt['slot'].split('/')[-1]}/*/inputs.json")
+        assert receipt["case"]["inputs_sha256"] == hashlib.sha256(recorded.read_bytes()).hexdigest()
+
+
 def gate_ids(verdict: dict[str, Any]) -> list[str]:
     ids = [gate["id"] for gate in verdict["gates"]]
     assert ids
@@ -60,7 +70,7 @@ def gate_ids(verdict: dict[str, Any]) -> list[str]:
 
 
 def test_a_campaign_runs_on_three_nodes_from_freeze_to_verdict(slurm_cluster: Cluster, tmp_path: Path) -> None:
-    config = write_counting_campaign(tmp_path, baseline_first=True, window_s="0.02")
+    config = write_matching_campaign(tmp_path, modes=("plain", "packed"), baseline_first=True, repeats=2)
     home = tmp_path / "home"
     expect(0, "freeze", config, "--home", home)
     expect(0, "submit", "--home", home, "--cluster", "slurm", "--phase", "baseline", "--wait", "--yes")
@@ -77,6 +87,9 @@ def test_a_campaign_runs_on_three_nodes_from_freeze_to_verdict(slurm_cluster: Cl
     (path,) = home.glob("evaluations/*/verdict.json")
     verdict = json.loads(path.read_bytes())
     assert {gate["finding"] for gate in verdict["gates"]} <= {"met", "missed"}
+    numerical = verdict["families"]["numerical"]
+    assert (numerical["outcome"], numerical["passed"]) == ("pass", 2 * 6)
+    assert_every_case_ran_on_its_pilots_inputs(home)
 
 
 @pytest.mark.slow
