@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from campaign.config.load import load_config
-from campaign.documents import Protocol
+from campaign.documents import NumericalRules, Protocol
 from campaign.protocol import build_protocol
 
 ROOT = Path(__file__).parents[3]
@@ -23,7 +23,7 @@ def test_the_demo_has_four_workloads_in_two_categories_and_three_repeats(protoco
     assert len(protocol.workloads) >= 4
     assert len([category for category in protocol.categories if category.workloads]) >= 2
     assert protocol.throughput.repeats == 3
-    assert protocol.families == ("throughput",)
+    assert protocol.families == ("throughput", "numerical")
 
 
 def test_the_demo_measures_controls_and_uses_one_thread(protocol: Protocol) -> None:
@@ -48,3 +48,10 @@ def test_whoever_runs_first_alternates_from_repeat_to_repeat(protocol: Protocol,
 def test_the_claimed_clock_is_held_to_much_less_than_a_window(protocol: Protocol) -> None:
     rules = protocol.throughput
     assert float(rules.clock_absolute_s) <= float(rules.window_s) / 5
+
+
+def test_every_workload_is_matched_with_the_default_rules_and_has_a_control(protocol: Protocol) -> None:
+    names = [workload.name for workload in protocol.workloads]
+    for kind in ("case", "control_case"):
+        assert [slot.workload for slot in protocol.slots if slot.kind == kind] == names
+    assert protocol.numerical == NumericalRules(required=("optimizer_check", "mix"))
