@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from tests.support import tinylm_faults
 from tests.support.cli import expect, run_campaign
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -123,7 +124,7 @@ def write_campaign(
         slowed_share: The slowed candidate's extra time as a share of its own.
     """
     prepare_corpus()
-    shutil.copytree(SOURCE, folder / "source", ignore=shutil.ignore_patterns("__pycache__", "corpus"))
+    copy_source(folder / "source")
     (folder / "source" / "slowed.py").write_text(SLOWED)
     extra = "" if slowed_share is None else f', SLOWED_SHARE = "{slowed_share!r}"'
     config = folder / "campaign.toml"
@@ -139,6 +140,73 @@ def write_campaign(
         )
     )
     return config
+
+
+FAULTS_CONFIG = """
+name = "faults"
+baseline_first = false
+
+[baseline]
+source = "source"
+adapter = "adapter:native"
+python = "{python}"
+environment = {{ TINYLM_DATA = "${{data.plays}}" }}
+
+[candidate]
+source = "{source}"
+adapter = "{adapter}"
+python = "{python}"
+environment = {{ TINYLM_DATA = "${{data.plays}}" }}
+
+[data.plays]
+path = "{corpus}"
+
+[throughput]
+window_s = "0.05"
+pilot_s = "0.1"
+clock_absolute_s = "10"
+solo = false
+controls = false
+
+[numerical]
+required = ["optimizer_check", "mix"]
+"""
+
+
+def write_faults_campaign(folder: Path) -> Path:
+    """Write the baseline's source tree and a campaign.toml of the right candidate; return the latter's path.
+
+    There is one workload for each configuration that a fault needs. `write_candidate` writes other candidates.
+    """
+    prepare_corpus()
+    copy_source(folder / "source")
+    return write_candidate(folder, "adapter:fast")
+
+
+def write_candidate(folder: Path, adapter: str) -> Path:
+    """Write a candidate's source tree, the faulty variants in it, and the campaign with it; return the file's path.
+
+    The tree holds a file with the adapter's name, since a campaign knows its candidates by the digests of their trees.
+    """
+    name = adapter.replace(":", "-")
+    copy_source(folder / name)
+    shutil.copy(tinylm_faults.FOLDER / "broken.py", folder / name)
+    (folder / name / "CANDIDATE").write_text(f"{adapter}\n")
+    parts = [FAULTS_CONFIG.format(python=sys.executable, source=name, adapter=adapter, corpus=CORPUS)]
+    for fault in tinylm_faults.FAULTS:
+        if tinylm_faults.workload_of(fault) != fault.name:
+            continue
+        entries = {**tinylm_faults.COMMON, **fault.entries}
+        inline = ", ".join(f"{key} = {json.dumps(value)}" for key, value in entries.items())
+        parts.append(f'[[workload]]\nname = "{fault.name}"\nproduction = true\nconfig = {{ {inline} }}\n')
+    path = folder / f"{name}.toml"
+    path.write_text("\n".join(parts))
+    return path
+
+
+def copy_source(folder: Path) -> None:
+    """Copy the example without what is built in it."""
+    shutil.copytree(SOURCE, folder, ignore=shutil.ignore_patterns("__pycache__", "corpus"))
 
 
 def run_to_verdict(config: Path, *, cluster: str = "local") -> dict[str, Any]:

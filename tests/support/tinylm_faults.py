@@ -103,3 +103,8 @@ FAULTS = (
         flags=_UPDATES,
     ),
 )
+
+
+def workload_of(fault: Fault) -> str:
+    """The name of the workload that shows a fault: that of the first fault with the same configuration."""
+    return next(first.name for first in FAULTS if first.entries == fault.entries)

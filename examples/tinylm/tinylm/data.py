@@ -154,16 +154,16 @@ def _make_batch(
     room = (len(corpus) - 1 - starts).clamp(max=context)
     windows = _windows(corpus, starts, offsets)
     targets = windows[..., 1:]
-    num_targets = room.sum(dim=1)
-    if int(num_targets.min()) < starts.size(1) * context:
+    num_targets = room.sum(dim=1).tolist()
+    if min(num_targets) < starts.size(1) * context:
         targets = targets.masked_fill(offsets[:-1] >= room.unsqueeze(-1), IGNORED)
     if predicted is not None:
         targets = targets.where(_windows(predicted, starts, offsets)[..., 1:].bool(), IGNORED)
-        num_targets = (targets != IGNORED).flatten(1).sum(dim=1)
+        num_targets = (targets != IGNORED).flatten(1).sum(dim=1).tolist()
     return Batch(
         tokens=_moved(windows[..., :-1], device),
         targets=_moved(targets, device),
-        num_targets=tuple(num_targets.tolist()),
+        num_targets=tuple(num_targets),
     )
 
 

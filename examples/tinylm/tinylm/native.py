@@ -108,7 +108,7 @@ class Native:
     def _backward(self, index: int, batches: Sequence[Batch]) -> Tensor:
         """Accumulate the gradients of one worker; its nats per target."""
         worker = self.models[index]
-        worker.zero_grad(set_to_none=True)
+        self._optimizers[index].zero_grad(set_to_none=True)
         # All targets of the update weigh the same, whatever microbatch they stand in.
         num_targets = max(sum(batch.num_targets[index] for batch in batches), 1)
         total = torch.zeros((), device=self._device)

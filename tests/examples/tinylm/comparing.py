@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -139,13 +140,13 @@ def _tensor_rows(
         norm = sum(value**2 for value in norms.values()) ** 0.5
         error = sum(value**2 for value in errors.values()) ** 0.5
         floor = float(RULES.tensor_floor) * norm / sum(sizes.values()) ** 0.5
-        relative = {name: errors[name] / max(norms[name], floor * sizes[name] ** 0.5) for name in names}
+        relative = {name: _ratio(errors[name], max(norms[name], floor * sizes[name] ** 0.5)) for name in names}
         name = max(names, key=lambda name: relative[name])
         yield Row(
             quantity=quantity,
             update=update,
             worker=worker,
-            value=error / norm,
+            value=_ratio(error, norm),
             worst_tensor=name,
             worst_value=relative[name],
         )
@@ -172,6 +173,13 @@ def _normal(like: Mapping[Key, Tensor], role: int) -> dict[Key, Tensor]:
     generator = torch.Generator().manual_seed(role)
     sd = float(RULES.isolated_sd)
     return {key: torch.randn(tensor.shape, generator=generator) * sd for key, tensor in like.items()}
+
+
+def _ratio(error: float, reference: float) -> float:
+    """As after a skipped update: nothing against nothing is no error, and something against nothing is no number."""
+    if reference == 0:
+        return 0.0 if error == 0 else math.nan
+    return error / reference
 
 
 def _norm(tensor: Tensor) -> float:

@@ -82,6 +82,22 @@ def test_progress_follows_the_training_and_a_loaded_step(session: adapter.Sessio
     assert session.progress()["attempted_updates"] == 9
 
 
+@pytest.mark.parametrize("backend", ["native", "fast"])
+def test_skipped_updates_are_counted_and_progress_tells_them_apart(
+    backend: str, corpus: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TINYLM_DATA", str(corpus))
+    config = {**PACKED, "precision": "fp16", "loss_scale": 2.0**24}
+    session: adapter.Session = getattr(adapter, backend)(config, seed=1, device="cpu")
+    assert session.progress()["loss_scale"] == 2.0**24
+    updates, microbatches, skipped, _ = session.updates(10)
+    assert (updates, microbatches) == (10, 40)
+    assert 0 < skipped < 10
+    progress = session.progress()
+    assert (progress["attempted_updates"], progress["successful_updates"]) == (10, 10 - skipped)
+    assert progress["loss_scale"] == 2.0 ** (24 - skipped)
+
+
 def test_evaluation_scores_every_validation_target_of_the_mean_model(session: adapter.Session) -> None:
     nats, targets = session.evaluate()
     assert targets == 699
