@@ -110,21 +110,25 @@ def _wanted_files(pilots: Iterable[PilotInputs]) -> dict[str, int | None]:
     return wanted
 
 
-def _look(path: Path, num_bytes: int | None, known: Stamp | None) -> tuple[Finding | None, Stamp | None]:
-    """Return what is wrong with one file, and its stamp if nothing is."""
+def _look(path: Path, num_bytes: int | None, known: Stamp | None) -> Stamp:
+    """Return the stamp of one file.
+
+    Raises:
+        EvidenceError: It is not the file that was listed; says why.
+        OSError: It cannot be looked at.
+    """
     found = path.lstat()
     if not stat.S_ISREG(found.st_mode):
-        return Finding(where=str(path), what="not a regular file"), None
+        raise EvidenceError("not a regular file")
     if num_bytes is not None and found.st_size != num_bytes:
-        return Finding(where=str(path), what=f"{found.st_size} bytes, the pilot listed {num_bytes}"), None
+        raise EvidenceError(f"{found.st_size} bytes, the pilot listed {num_bytes}")
     # Looked at before it is hashed: a file that changes meanwhile has another stamp next time.
     stamp = Stamp.of(found)
-    if stamp == known:
-        return None, stamp
-    digest = files.sha256_regular(path)
-    if digest != path.name.partition(".")[0]:
-        return Finding(where=str(path), what=f"its SHA-256 is {digest}: it was changed"), None
-    return None, stamp
+    if stamp != known:
+        digest = files.sha256_regular(path)
+        if digest != path.name.partition(".")[0]:
+            raise EvidenceError(f"its SHA-256 is {digest}: it was changed")
+    return stamp
 
 
 def check_folder(
@@ -154,9 +158,12 @@ def check_folder(
     stamps: dict[str, Stamp] = {}
     for name, path in present.items():
         if name in named:
-            finding, stamp = _look(path, named[name], known.get(name))
-            findings.extend([finding] if finding else [])
-            stamps.update({name: stamp} if stamp else {})
+            try:
+                stamps[name] = _look(path, named[name], known.get(name))
+            except EvidenceError as error:
+                findings.append(Finding(where=str(path), what=error.what))
+            except OSError as error:
+                findings.append(Finding(where=str(path), what=f"cannot be looked at: {error.strerror}"))
         elif not is_leftover(name) and not (is_open and _NAME.fullmatch(name)):
             findings.append(Finding(where=str(path), what="no pilot listed it"))
     return tuple(findings), stamps

@@ -11,7 +11,7 @@ from typing import Any
 
 from acceptance.formats import Ending
 from campaign.calibration import CASE_KINDS
-from campaign.documents import Manifest, Protocol, Slot
+from campaign.documents import Manifest, Protocol, Receipt, Slot
 from campaign.observation import View
 from campaign.packing import pack
 from campaign.paths import HomePaths
@@ -262,12 +262,26 @@ def describe_attempt(paths: HomePaths, view: View, attempt: AttemptStatus, *, ha
         "job": attempt.job,
         "node": attempt.node,
         "folder": str(paths.attempt(attempt.slot, attempt.attempt).root),
+        "case": _case(attempt.receipt),
         "log": str(log) if log else None,
         "log_tail": read_tail(log) if log else "",
         "command": list(read_command(paths, submission, allocation.index, harness_python)),
         "accounting": accounting_command(view, attempt),
         "look_further": look_further(paths, view, attempt, log),
     }
+
+
+def _case(receipt: Receipt | None) -> dict[str, Any] | None:
+    """Return how an attempt at a case was run; None if it is none, or did not get that far."""
+    return receipt.case.to_json() if receipt is not None and receipt.case is not None else None
+
+
+def _case_line(case: Mapping[str, Any]) -> str:
+    turns = ", sides take turns" if case["serialized"] else ""
+    times = ", ".join(f"{name} {case[f'{name}_s']:.3g} s" for name in ("load", "train", "compare"))
+    size = f"{case['num_workers']} worker(s) of {case['num_tensors']} tensors"
+    how = f"{case['executor']} executors, {case['transport'].replace('_', ' ')}{turns}"
+    return f"  case: {how}; {size}; {times}; inputs {case['inputs_sha256'][:12]}"
 
 
 def accounting_command(view: View, attempt: AttemptStatus) -> str:
@@ -298,6 +312,8 @@ def slot_text(status: SlotStatus, described: list[dict[str, Any]]) -> str:
             f"  allocation {one['allocation']}, {one['cluster']} job {one['job'] or '-'}, node {one['node'] or '-'}"
         )
         lines.append(f"  known from {one['source'] or '-'}; folder {one['folder']}")
+        if one["case"]:
+            lines.append(_case_line(one["case"]))
         lines.append(f"  command of the job: {shlex.join(one['command'])}")
         if one["accounting"] and one["accounting"] != one["look_further"]:
             lines.append(f"  accounting: {one['accounting']}")

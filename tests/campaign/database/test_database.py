@@ -14,6 +14,7 @@ from acceptance import formats
 from campaign import database
 from campaign.database import ATTEMPTS, ROWS, AttemptRecord, StoredFile, insert_attempts, open_database, stored_attempts
 from campaign.errors import InfrastructureError, StateError
+from campaign.inputs import Stamp
 
 ATTEMPT = "baseline/control/w/r1,1,a1,node1,cpu:x,,,completed,true"
 PAIR = "w,control,,false,1,1,1,baseline,1,a1,node1,cpu:x,20,10,3200,0.5,12.5,13.25,1,1,256.0"
@@ -61,7 +62,18 @@ def test_every_evidence_table_has_the_columns_of_its_format_in_order() -> None:
 
 def test_every_table_is_strict(session: Session) -> None:
     found = session.execute(text("SELECT name, strict FROM pragma_table_list WHERE schema = 'main'")).all()
-    assert {name for name, _ in found} >= {"attempts", "pairs", "windows", "baseline", "receipts", "files", "origin"}
+    assert {name for name, _ in found} >= {
+        "attempts",
+        "pairs",
+        "windows",
+        "baseline",
+        "receipts",
+        "files",
+        "origin",
+        "numerical",
+        "vacuity",
+        "inputs",
+    }
     assert [name for name, strict in found if not strict and not name.startswith("sqlite_")] == []
 
 
@@ -101,6 +113,59 @@ def test_a_value_outside_its_columns_syntax_is_refused(session: Session, column:
         session.execute(insert(table).values(good))
     with pytest.raises(StatementError), session.begin_nested():
         session.execute(insert(table).values({**good, "line": 3, column: value}))
+
+
+NUMERICAL = "w,control,1,1,0,gradients,2.5,0.25,0.1,head,0.2,0,independent,false"
+LOST = "w,control,1,2,0,gradients,,,,head,,3,independent,false"
+
+
+def numerical_row(line: int = 2) -> dict[str, object]:
+    (row,) = rows(formats.NUMERICAL, NUMERICAL)
+    place = {"source_slot": "baseline/control/w/r1", "source_attempt": 1, "line": line}
+    return {**place, **row.values, "raw": NUMERICAL}
+
+
+def test_an_empty_number_is_null_and_its_line_stays_as_it_was(session: Session) -> None:
+    tables = {"numerical.csv": rows(formats.NUMERICAL, NUMERICAL, LOST)}
+    insert_attempts(session, [replace(record(), tables=tables)])
+    found = session.execute(text("SELECT reference, value, rel_l2, worst_rel_l2, nonfinite FROM numerical")).all()
+    assert [tuple(row) for row in found] == [(2.5, 0.25, 0.1, 0.2, 0), (None, None, None, None, 3)]
+    assert database.sorted_lines(session, "numerical.csv", ("baseline",)) == [NUMERICAL, LOST]
+
+
+@pytest.mark.parametrize(
+    ("column", "value"),
+    [
+        ("reference", "high"),
+        ("rel_l2", float("inf")),
+        ("nonfinite", None),
+        ("nonfinite", -1),
+        ("update", 0),
+        ("worst_tensor", None),
+        ("quantity", "weights"),
+        ("executor", ""),
+        ("serialized", 2),
+    ],
+)
+def test_a_value_outside_the_syntax_of_the_numerical_table_is_refused(
+    session: Session, column: str, value: object
+) -> None:
+    insert_attempts(session, [record(pairs=())])
+    table = ROWS["numerical.csv"]
+    with session.begin_nested():
+        session.execute(insert(table).values(numerical_row()))
+    with pytest.raises(StatementError), session.begin_nested():
+        session.execute(insert(table).values({**numerical_row(3), column: value}))
+
+
+def test_stamps_come_back_as_they_were_and_new_ones_take_their_place(session: Session) -> None:
+    name = f"{'0' * 64}.json"
+    stamp = Stamp(num_bytes=3, inode=str(2**64 - 1), modified_ns=5, changed_ns=7)
+    database.store_stamps(session, {name: stamp, f"{'1' * 64}.json": stamp})
+    database.store_stamps(session, {name: stamp})
+    assert database.stored_stamps(session) == {name: stamp}
+    database.store_stamps(session, {})
+    assert database.stored_stamps(session) == {}
 
 
 def test_a_row_that_a_sealed_file_holds_twice_is_kept_twice(session: Session) -> None:

@@ -13,6 +13,7 @@ import campaign
 from campaign import diagnosis, documents
 from campaign.cli.main import main
 from campaign.diagnosis import Check, Mark
+from campaign.documents import NumericalRules
 from tests.support.home import Home, freeze
 
 ROOT = Path(campaign.__file__).parent.parent
@@ -115,6 +116,37 @@ def test_an_interpreter_that_runs_is_named_with_its_version(tmp_path: Path) -> N
     assert found["interpreter of baseline"].mark is Mark.OK
     version = ".".join(str(part) for part in sys.version_info[:3])
     assert f"Python {version}" in found["interpreter of harness"].found
+
+
+def torch_check(root: Path, script: str) -> Check | None:
+    """Return what is found of torch for a harness whose interpreter is a script."""
+    python = root / "python"
+    python.write_text(f"#!/bin/sh\n{script}\n")
+    python.chmod(0o755)
+    home = freeze(root / "home", numerical=NumericalRules())
+    name_python(home, str(python))
+    return next((one for one in diagnosis.check_sides(home.paths, os.environ) if one.name == "torch of harness"), None)
+
+
+def test_the_numerical_family_needs_torch_for_the_harness(tmp_path: Path) -> None:
+    check = torch_check(tmp_path, 'case "$*" in *torch*) echo 2.13.0;; *) echo 3.11.7;; esac')
+    assert check is not None
+    assert (check.mark, check.found) == (Mark.OK, f"{tmp_path / 'python'}: torch 2.13.0")
+
+
+def test_a_harness_without_torch_fails_with_a_remedy(tmp_path: Path) -> None:
+    lacking = "echo \"ModuleNotFoundError: No module named 'torch'\" >&2; exit 1"
+    check = torch_check(tmp_path, f'case "$*" in *torch*) {lacking};; *) echo 3.11.7;; esac')
+    assert check is not None
+    assert check.mark is Mark.FAIL
+    assert "No module named 'torch'" in check.found
+    assert "[harness] python" in check.remedy
+
+
+def test_torch_is_not_asked_for_where_no_tensors_are_compared(tmp_path: Path) -> None:
+    home = freeze(tmp_path / "home")
+    name_python(home, sys.executable)
+    assert "torch of harness" not in {check.name for check in diagnosis.check_sides(home.paths, os.environ)}
 
 
 @pytest.mark.parametrize("script", [None, "#!/bin/sh\necho 'libpython is missing' >&2\nexit 127\n"])

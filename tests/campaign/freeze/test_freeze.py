@@ -19,7 +19,7 @@ from campaign.frozen import read_frozen
 from campaign.ledger import Ledger, read_entries
 from campaign.programs import find_programs
 from campaign.snapshot import digest_folder, read_listing, tree_digest
-from tests.support.freezing import AT, CONFIG, Setting, clock, make_setting
+from tests.support.freezing import AT, CONFIG, INTERPRETER, Setting, clock, make_setting
 from tests.support.git import Repository, write_files
 from tests.support.refusing import refuse
 
@@ -428,3 +428,26 @@ def test_a_home_on_a_read_only_file_system_is_no_fault_of_the_configuration(
     with pytest.raises(InfrastructureError, match="the home cannot be created: Read-only") as caught:
         setting.freeze()
     assert caught.value.where == str(setting.home.root)
+
+
+def numerical(text: str) -> str:
+    return text + "[numerical]\n"
+
+
+def test_a_harness_that_has_torch_needs_no_note(setting: Setting) -> None:
+    assert not [note for note in setting.freeze(numerical).notes if "torch" in note]
+
+
+def test_another_harness_is_asked_for_torch_itself(setting: Setting) -> None:
+    bare = setting.root / "bin" / "bare"
+    bare.write_text(INTERPRETER.replace('"torch": "2.13"', '"pip": "24"'))
+    bare.chmod(0o755)
+    (note,) = setting.freeze(lambda text: numerical(text) + '[harness]\npython = "bin/bare"\n').notes
+    assert f"harness: torch is not installed for {bare}" in note
+    assert "campaign doctor" in note
+
+
+def test_torch_is_not_missed_where_no_tensors_are_compared(setting: Setting) -> None:
+    bare = setting.root / "bin" / "python"
+    bare.write_text(INTERPRETER.replace('"torch": "2.13"', '"pip": "24"'))
+    assert not [note for note in setting.freeze().notes if "torch" in note]

@@ -210,3 +210,12 @@ def test_a_harness_that_cannot_start_is_an_error_of_the_machine(
     said = capsys.readouterr().err
     assert "left no receipt" in said
     assert "no interpreter" in said
+
+
+def test_show_says_how_a_case_was_run(home: Path) -> None:
+    value = expect_json(0, "show", CONTROL, "--home", home)
+    case = value["attempts"][0]["case"]
+    assert (value["phase"], case["num_workers"], case["num_tensors"], case["serialized"]) == ("baseline", 2, 5, False)
+    text = expect(0, "show", CONTROL, "--home", home)
+    assert "  case: independent executors, shared memory; 2 worker(s) of 5 tensors; load " in text
+    assert expect_json(0, "show", "baseline/pilot/plain", "--home", home)["attempts"][0]["case"] is None
