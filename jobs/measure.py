@@ -65,7 +65,7 @@ class Calibration:
     updates: int
 
 
-def check_block(fields: Fields, asked: int, seconds: float, rules: Rules, what: str) -> Block:
+def check_block(fields: Fields, asked: int, seconds: float, rules: Rules, what: str, *, is_timed: bool = True) -> Block:
     """Check a worker's answer to a command for updates.
 
     Args:
@@ -74,6 +74,7 @@ def check_block(fields: Fields, asked: int, seconds: float, rules: Rules, what: 
         seconds: The parent's clock around the command.
         rules: The rules.
         what: What the updates were for.
+        is_timed: Whether the parent waited for nothing else meanwhile, so that the two clocks must agree.
 
     Raises:
         ValueError: The answer is malformed.
@@ -92,7 +93,7 @@ def check_block(fields: Fields, asked: int, seconds: float, rules: Rules, what: 
     if problem:
         raise EndedError(Ending.COUNT_DISAGREEMENT, f"{what}: {problem}")
     tolerance_s = max(rules.clock_absolute_s, rules.clock_relative * seconds)
-    if not abs(claimed_s - seconds) <= tolerance_s:
+    if is_timed and not abs(claimed_s - seconds) <= tolerance_s:
         text = f"the side says {claimed_s:.6f} s, the parent's clock {seconds:.6f} s; allowed is {tolerance_s:.6f} s"
         raise EndedError(Ending.CLOCK_DISAGREEMENT, f"{what}: {text}")
     return block

@@ -57,7 +57,7 @@ class Partner:
         needed = () if numerical is None else numerical.needed_methods(self.side)
         # Batches have been recorded.
         self.session.refuse_missing([name for name in needed if name not in offers and name != "batch"])
-        yield from self.session.warm_up()
+        yield from self.session.warm_up(is_timed=False)
         return (yield from self.open("parameters"))
 
     def offers(self, method: str) -> bool:

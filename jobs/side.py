@@ -286,17 +286,23 @@ class Session:
             text = f"the adapter's object does not offer {', '.join(missing)}"
             raise EndedError(Ending.ADAPTER_INCOMPLETE, self._channel.named(text))
 
-    def warm_up(self) -> Step[tuple[Block, float]]:
-        """Do the warm-up; return it, and when it was done."""
-        rules, limits = self.setting.protocol.rules, self.setting.limits
-        return (yield from self.updates(rules.warmup_updates, "warm-up", limits.startup_s))
+    def warm_up(self, *, is_timed: bool = True) -> Step[tuple[Block, float]]:
+        """Do the warm-up; return it, and when it was done.
 
-    def updates(self, updates: int, what: str, limit_s: float | None = None) -> Step[tuple[Block, float]]:
+        Args:
+            is_timed: False if another side is waited for meanwhile: the parent's clock would count that, too.
+        """
+        rules, limits = self.setting.protocol.rules, self.setting.limits
+        return (yield from self.updates(rules.warmup_updates, "warm-up", limits.startup_s, is_timed=is_timed))
+
+    def updates(
+        self, updates: int, what: str, limit_s: float | None = None, *, is_timed: bool = True
+    ) -> Step[tuple[Block, float]]:
         """Do updates on the production path; return them, and when they were done."""
         rules, name = self.setting.protocol.rules, self._channel.named(what)
 
         def read(fields: Fields, answer: Answer) -> tuple[Block, float]:
-            return check_block(fields, updates, answer.seconds, rules, name), answer.answered_s
+            return check_block(fields, updates, answer.seconds, rules, name, is_timed=is_timed), answer.answered_s
 
         return (yield from self.ask({"do": "updates", "n": updates}, what, read, limit_s))
 

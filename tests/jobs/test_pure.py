@@ -63,6 +63,13 @@ def test_short_blocks_may_differ_by_the_absolute_tolerance() -> None:
         check_block(answer(seconds=0.1), 4, 0.1501, RULES, "window")
 
 
+def test_a_block_that_is_not_scored_by_time_is_held_to_its_counts_alone() -> None:
+    check_block(answer(seconds=0.1), 4, 10.0, RULES, "warm-up", is_timed=False)
+    with pytest.raises(EndedError) as caught:
+        check_block(answer(updates=3), 4, 10.0, RULES, "warm-up", is_timed=False)
+    assert caught.value.ending is Ending.COUNT_DISAGREEMENT
+
+
 @pytest.mark.parametrize("changes", [{"tokens": True}, {"tokens": 64.0}, {"updates": -1}, {"seconds": 10}, {"x": 1}])
 def test_an_answer_of_other_types_is_malformed(changes: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match="answer"):
