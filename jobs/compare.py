@@ -144,7 +144,8 @@ class Comparer:
         expected_buffer, error_buffer = self._buffer(share, blocks[0][0].device)
         rows = [row.unbind() for row in columns]
         for (reference, value), ref_sq, diff_sq, most in zip(blocks, *rows, strict=True):
-            expected, error = expected_buffer[: len(reference)], error_buffer[: len(reference)]
+            length = reference.numel()
+            expected, error = expected_buffer[:length], error_buffer[:length]
             expected.copy_(reference)
             error.copy_(value)
             dot(expected, expected, out=ref_sq)
@@ -195,8 +196,11 @@ class Comparer:
                 raise ValueError(f"{_shown(reference)} is of a type that is not compared")
 
     def _num_shares(self, blocks: Sequence[Pair]) -> int:
-        is_host = blocks[0][0].device.type == "cpu"
-        return min(self._threads, len(blocks)) if is_host else 1
+        if blocks[0][0].device.type != "cpu":
+            return 1
+        # Threads that have little to do wait for each other: each operation takes the interpreter's lock.
+        num_full = -(-sum(reference.numel() for reference, _ in blocks) // HOST_BLOCK)
+        return min(self._threads, len(blocks), num_full)
 
     def _each(self, pair: Pair, work: Callable[[Any, Any], Any]) -> list[Any]:
         """Return what some work gives for each block, in order."""
@@ -213,15 +217,17 @@ def _block_elements(device: Any) -> int:
 
 
 def _num_blocks(pair: Pair) -> int:
-    return -(-len(pair[0]) // _block_elements(pair[0].device))
+    return -(-pair[0].numel() // _block_elements(pair[0].device))
 
 
 def _blocks(pair: Pair) -> Iterator[Pair]:
     """Yield the blocks of a pair; none of an empty one."""
     reference, value = pair
-    if len(reference):
-        size = _block_elements(reference.device)
+    length, size = reference.numel(), _block_elements(reference.device)
+    if length > size:
         yield from zip(reference.split(size), value.split(size), strict=True)
+    elif length:
+        yield pair
 
 
 def _count_flips(reference: Any, value: Any) -> int:

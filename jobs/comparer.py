@@ -37,8 +37,13 @@ class ComparerServer:
         torch = _load_torch()
         self._release()
         self._comparer = Comparer(torch, command["threads"])
-        for source in command["sources"]:
-            self._sources.append(_open(source, torch))
+        try:
+            for source in command["sources"]:
+                self._sources.append(_open(source, torch))
+        except Exception:
+            # A side that frees device memory must not find it open here.
+            self._release()
+            raise
         return {}
 
     def do_compare(self, command: dict[str, Any]) -> dict[str, Any]:
