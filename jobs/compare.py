@@ -8,6 +8,7 @@ to stay in a processor's cache, so that main memory is read once.
 from __future__ import annotations
 
 import math
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
@@ -123,27 +124,31 @@ class Comparer:
         if not blocks:
             return [_sums((), (), ()) for _ in pairs]
         columns = self._torch.empty((3, len(blocks)), dtype=self._torch.float64, device=blocks[0][0].device)
-        shares = self._num_shares(blocks)
-        self._map(lambda share: self._add_share(share, blocks[share::shares], columns[:, share::shares]), range(shares))
+        # Whoever is free takes the next block; where its sums go does not depend on who that is.
+        waiting = deque(zip(blocks, *(row.unbind() for row in columns), strict=True))
+        buffers = [self._buffer(share, columns.device) for share in range(self._num_shares(blocks))]
+        self._map(lambda own: self._add_blocks(waiting, *own), buffers)
         found = columns.tolist()
         return [
             _sums(*(column[end - count : end] for column in found))
             for end, count in zip(accumulate(counts), counts, strict=True)
         ]
 
-    def _add_share(self, share: int, blocks: Sequence[Pair], columns: Any) -> None:
-        """Write sum of squares, sum of squared differences and the largest of these of some blocks.
+    def _add_blocks(self, waiting: deque[Any], expected_buffer: Any, error_buffer: Any) -> None:
+        """Write sum of squares, sum of squared differences and the largest of these of blocks, until none is left.
 
         Args:
-            share: Whose buffers to use; no two of one number at a time.
-            blocks: The blocks.
-            columns: Three rows with a column for each block.
+            waiting: A block with the places of its three results each.
+            expected_buffer: For the reference in fp64; nobody else's.
+            error_buffer: For the differences; nobody else's.
         """
         torch = self._torch
         dot, total, largest, squared_error = torch.dot, torch.sum, torch.amax, torch.ops.aten.mse_loss.out
-        expected_buffer, error_buffer = self._buffer(share, blocks[0][0].device)
-        rows = [row.unbind() for row in columns]
-        for (reference, value), ref_sq, diff_sq, most in zip(blocks, *rows, strict=True):
+        while waiting:
+            try:
+                (reference, value), ref_sq, diff_sq, most = waiting.popleft()
+            except IndexError:
+                return
             length = reference.numel()
             expected, error = expected_buffer[:length], error_buffer[:length]
             expected.copy_(reference)
@@ -200,7 +205,7 @@ class Comparer:
             return 1
         # Threads that have little to do wait for each other: each operation takes the interpreter's lock.
         num_full = -(-sum(reference.numel() for reference, _ in blocks) // HOST_BLOCK)
-        return min(self._threads, len(blocks), num_full)
+        return min(self._threads, len(blocks), int(num_full))
 
     def _each(self, pair: Pair, work: Callable[[Any, Any], Any]) -> list[Any]:
         """Return what some work gives for each block, in order."""
@@ -217,7 +222,7 @@ def _block_elements(device: Any) -> int:
 
 
 def _num_blocks(pair: Pair) -> int:
-    return -(-pair[0].numel() // _block_elements(pair[0].device))
+    return -(-int(pair[0].numel()) // _block_elements(pair[0].device))
 
 
 def _blocks(pair: Pair) -> Iterator[Pair]:

@@ -2,14 +2,14 @@
 
 Two fp32 tensors of 256 MiB, two threads, no compiler: `(a.double() - b.double()).norm() / b.double().norm()` against
 the harness's own comparison, which finds the largest error as well. Several rounds, one after the other each; the
-median of the rounds' ratios counts. Reading both operands once, as a sum, shows what memory allows.
+shortest time of each over all rounds counts, since whatever else the machine does only ever adds to one. Reading both
+operands once, as a sum, shows what memory allows.
 """
 
 from __future__ import annotations
 
 import argparse
 import math
-import statistics
 import sys
 import time
 from collections.abc import Callable
@@ -50,15 +50,21 @@ def ours(comparer: Comparer, reference: torch.Tensor, value: torch.Tensor) -> fl
     return math.sqrt((found.diff_sq or 0.0) / (found.ref_sq or math.nan))
 
 
+def describe(gigabytes: float, times: tuple[float, float, float]) -> str:
+    """Return rates and ratio of the times of the plain way, of ours and of reading."""
+    plain, own, read = (gigabytes / seconds for seconds in times)
+    return f"plain {plain:5.2f}, ours {own:5.2f}, read {read:5.2f} GB/s, ours / plain {own / plain:.1f}"
+
+
 def main() -> int:
-    """Print GB/s and the ratio of each round; fail where the median ratio is under the limit."""
+    """Print GB/s and the ratio of each round; fail where the ratio of the shortest times is under the limit."""
     argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter).parse_args()
     generator = torch.Generator().manual_seed(1)
     reference = torch.randn(ELEMENTS, generator=generator)
     value = reference + 1e-3 * torch.randn(ELEMENTS, generator=generator)
     gigabytes = 2 * reference.nbytes / 1e9
     comparer = Comparer(torch, THREADS)
-    ratios = []
+    times: list[tuple[float, float, float]] = []
     for number in range(1, ROUNDS + 1):
         torch.set_num_threads(THREADS)
         plain_s, expected = shortest_s(lambda: plain(reference, value), 1)
@@ -68,13 +74,14 @@ def main() -> int:
         if not abs(found / expected - 1) <= TOLERANCE:
             print(f"round {number}: {found} is not {expected}")
             return 1
-        ratios.append(plain_s / ours_s)
-        rates = f"plain {gigabytes / plain_s:5.2f}, ours {gigabytes / ours_s:5.2f}, read {gigabytes / read_s:5.2f} GB/s"
-        print(f"round {number}: {rates}, ours / plain {ratios[-1]:.1f}")
+        times.append((plain_s, ours_s, read_s))
+        print(f"round {number}: {describe(gigabytes, times[-1])}")
     comparer.close()
-    median = statistics.median(ratios)
-    print(f"comparison         {median:.1f} x the plain one (limit {LIMIT:.0f}, best {max(ratios):.1f})")
-    return int(not median >= LIMIT)
+    best = tuple(min(column) for column in zip(*times, strict=True))
+    ratio = best[0] / best[1]
+    print(f"shortest: {describe(gigabytes, (best[0], best[1], best[2]))}")
+    print(f"comparison         {ratio:.1f} x the plain one (limit {LIMIT:.0f})")
+    return int(not ratio >= LIMIT)
 
 
 if __name__ == "__main__":
