@@ -19,8 +19,8 @@ from .dtypes import FLOATS, dtype_name
 
 HOST_BLOCK = 1 << 17
 """Elements of a block on the host: two buffers of 1 MiB in fp64."""
-DEVICE_BLOCK = 1 << 24
-"""Elements of a block on a device: two buffers of 128 MiB."""
+DEVICE_BLOCK = 1 << 23
+"""Elements of a block on a device: two buffers of 64 MiB."""
 Pair = tuple[Any, Any]
 """A run of the reference and the run of the value beside it: flat tensors of one length and type."""
 
