@@ -93,7 +93,7 @@ def value(result: Rerun) -> dict[str, Any]:
 
 def text(result: Rerun) -> str:
     """Return the result for reading."""
-    rows = ", ".join(f"{one.num_rows} of {one.table}" for one in result.comparisons)
+    rows = ", ".join(f"{one.num_rows} of {one.table}" for one in result.comparisons if one.num_rows)
     head = f"{result.slot} attempt {result.attempt}: {'identical' if result.is_identical else 'differs'}; rows: {rows}"
     lines = [head, f"device: {result.device}"]
     if not result.same_kind:
