@@ -133,13 +133,14 @@ def check_sums(windows: Sequence[Block]) -> None:
             raise EndedError(Ending.RUBBISH, f"the {name} of all windows are above {MOST_COUNT}")
 
 
-def check_processor_time(cpu_s: float, wall_s: float, threads: int) -> None:
+def check_processor_time(cpu_s: float, wall_s: float, threads: int, name: str = "") -> None:
     """Refuse a side that computed on more processors than the protocol gives it.
 
     Args:
         cpu_s: Processor time of all its processes.
         wall_s: How long they lived.
         threads: The protocol's number of threads.
+        name: Stands before the reason, where it would not be clear whose it is.
 
     Raises:
         EndedError: It did.
@@ -147,7 +148,7 @@ def check_processor_time(cpu_s: float, wall_s: float, threads: int) -> None:
     most_s = threads * wall_s * _THREADS_FACTOR + _THREADS_SLACK_S
     if not cpu_s <= most_s:
         text = f"{cpu_s:.3f} s of processor time within {wall_s:.3f} s; {threads} threads may spend {most_s:.3f} s"
-        raise EndedError(Ending.INTERFERENCE, text)
+        raise EndedError(Ending.INTERFERENCE, f"{name}: {text}" if name else text)
 
 
 def check_loss(text: str) -> None:

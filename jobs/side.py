@@ -158,7 +158,7 @@ def running(
         keeper.close()
     _check_exit(found, log, name)
     if setting.protocol.device == "cpu":
-        check_processor_time(found.cpu_s, wall_s, setting.protocol.threads)
+        check_processor_time(found.cpu_s, wall_s, setting.protocol.threads, name)
 
 
 @contextlib.contextmanager

@@ -43,7 +43,7 @@ def state(self, quantity):
 RESHAPE = """
 def state(self, quantity):
     for worker, name, tensor in super().state(quantity):
-        yield worker, name, tensor.reshape(4, 6) if name == "first.weight" else tensor
+        yield worker, name, tensor.reshape(6, 1) if name == "second.weight" else tensor
 """
 WIDEN = """
 def state(self, quantity):
@@ -122,12 +122,12 @@ MORE_FAULTS: dict[str, tuple[str, Ending, str]] = {
     "untied": (
         changed(UNTIE),
         Ending.STATE_MISMATCH,
-        "candidate: parameters: candidate has head of worker 0, baseline has not",
+        "candidate: parameters: baseline has head tied to first.weight in worker 0, candidate has not",
     ),
     "other_shape": (
         changed(RESHAPE),
         Ending.STATE_MISMATCH,
-        "first.weight of worker 0 is float32 [6, 4] in baseline and float32 [4, 6] in candidate",
+        "second.weight of worker 0 is float32 [1, 6] in baseline and float32 [6, 1] in candidate",
     ),
     "other_dtype": (
         changed(WIDEN),

@@ -87,6 +87,11 @@ def test_catalogs_that_are_alike_do_not_differ() -> None:
             "baseline has head tied to w in worker 0, candidate has not",
         ),
         (
+            catalog(tensor(), tied=((0, "head", "w"),)),
+            catalog(tensor(), tensor("head")),
+            "baseline has head tied to w in worker 0, candidate has not",
+        ),
+        (
             catalog(tensor()),
             catalog(tensor(), tied=((0, "head", "w"),)),
             "candidate has head tied to w in worker 0, baseline has not",
