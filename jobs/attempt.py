@@ -271,8 +271,9 @@ def _setting(context: Context, planned: PlannedAttempt, side: str) -> Iterator[S
 def _write_tables(context: Context, planned: PlannedAttempt, folder: AttemptFolder, made: Made) -> None:
     workload = context.protocol.workloads[planned.workload]
     headers = {**context.protocol.headers, TENSORS: TENSORS_HEADER}
-    tables = build_tables(context.allocation, planned, workload, context.place, made.records)
-    if made.case is not None:
+    if made.case is None:
+        tables = build_tables(context.allocation, planned, workload, context.place, made.records)
+    else:
         tables = case_tables(made.case.findings, is_control=planned.kind == "control_case")
     for file, rows in tables.items():
         data = table_bytes(headers[file], rows)

@@ -23,7 +23,7 @@ from .side import Setting, SideRecord, running
 from .sidebyside import SideBySide, Transport, staged
 from .sidelog import SideLog
 from .signals import Signals
-from .stagefile import MOST_HALF_BYTES, choose_folder
+from .stagefile import choose_folder
 from .steps import Begun, Step, alone, finish_all, together
 from .turns import Turn, Turns
 
@@ -194,11 +194,11 @@ def _partner(bench: Bench, record: SideRecord) -> Iterator[Partner]:
 def _staged(
     bench: Bench, record: CaseRecord, partners: Sequence[Partner], referee: Referee
 ) -> AbstractContextManager[Transport]:
-    # As much as the largest halves take: where they go shall not depend on what a side says.
-    folder = choose_folder(4 * MOST_HALF_BYTES, bench.private, is_confined=bench.is_confined)
-    wants_device = bench.protocol.device != "cpu"
+    def choose(needed_bytes: int) -> Path:
+        return choose_folder(needed_bytes, bench.private, is_confined=bench.is_confined)
+
     num_bytes = record.layouts.parameters.num_bytes
-    return staged(partners, referee, num_bytes, folder, wants_device=wants_device)
+    return staged(partners, referee, num_bytes, choose, wants_device=bench.protocol.device != "cpu")
 
 
 # --- one after the other ----------------------------------------------------------------------------------------------

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -30,7 +30,12 @@ class Transport:
 
 @contextlib.contextmanager
 def staged(
-    partners: Sequence[Partner], referee: Referee, num_bytes: int, folder: Path, *, wants_device: bool
+    partners: Sequence[Partner],
+    referee: Referee,
+    num_bytes: int,
+    choose: Callable[[int], Path],
+    *,
+    wants_device: bool,
 ) -> Iterator[Transport]:
     """Set up the staging memory of both sides; it goes when the context is left.
 
@@ -38,7 +43,7 @@ def staged(
         partners: Both sides.
         referee: The comparer.
         num_bytes: What one quantity has.
-        folder: Where files of shared memory go.
+        choose: Returns where files of so many bytes go.
         wants_device: Whether to try device memory first.
     """
     reason = ""
@@ -49,7 +54,7 @@ def staged(
             yield Transport(is_device=True, half_bytes=size)
             return
     size = half_bytes(num_bytes, MOST_HALF_BYTES)
-    with staging_files(len(partners), size, folder) as files:
+    with staging_files(len(partners), size, choose(2 * size * len(partners))) as files:
         together(*(partner.stage(file.path, size, HOST) for partner, file in zip(partners, files, strict=True)))
         alone(referee.stage([host_source(file) for file in files]))
         for file in files:

@@ -17,7 +17,8 @@ SHARED_MEMORY = Path("/dev/shm")  # noqa: S108 - the shared memory of the host; 
 MOST_HALF_BYTES = 64 << 20
 MOST_DEVICE_HALF_BYTES = 128 << 20
 """Two sides with two halves each: what passes is bounded by half a GiB."""
-_SPARE_BYTES = 64 << 20
+_SPARE_BYTES = 8 << 20
+"""Left to others: a container may have no more than 64 MiB of shared memory."""
 
 
 def half_bytes(wanted: int, most: int) -> int:

@@ -185,8 +185,8 @@ def candidates() -> dict[str, str]:
 class Home:
     """One home with the inputs recorded, and a job for each case."""
 
-    def __init__(self, root: Path, **changes: object) -> None:
-        self.bench: Bench = make_matched(root, TRAINER, candidates(), **changes)
+    def __init__(self, root: Path, *, baseline: str = TRAINER, **changes: object) -> None:
+        self.bench: Bench = make_matched(root, baseline, candidates(), **changes)
         self.inputs = record_inputs(self.bench)
         self._jobs = 1
         self._attempts: dict[str, int] = {}
@@ -393,6 +393,45 @@ def test_sides_that_take_turns_give_the_numbers_of_sides_that_do_not(
         assert found is not None
         assert (found.executor, found.serialized) == ("independent", True)
     assert list(turns.bench.temporary.iterdir()) == []
+
+
+LARGER = TRAINER.replace('"first.weight": (6, 4), "first.bias": (6,)', '"first.weight": (700, 4), "first.bias": (700,)')
+LARGER = LARGER.replace('"second.weight": (1, 6)', '"second.weight": (1, 700)')
+"""Its tensors have more bytes than the smallest halves."""
+
+
+@pytest.mark.slow
+def test_tensors_in_many_pieces_have_the_numbers_of_whole_ones(tmp_path: Path) -> None:
+    found: dict[tuple[str, bool], tuple[str, str, bytes]] = {}
+    rows: dict[bool, list[Row]] = {}
+    for name, changes in (("two", {}), ("one", {"shared_executor": ("tiny",)})):
+        (tmp_path / name).mkdir()
+        home = Home(tmp_path / name, baseline=LARGER, numerical=NUMERICAL.replace(**changes))
+        for is_cut in (False, True):
+            if is_cut:
+                source = home.bench.paths.harness / "stagefile.py"
+                text = source.read_text()
+                assert "MOST_HALF_BYTES = 64 << 20" in text
+                source.write_text(text.replace("MOST_HALF_BYTES = 64 << 20", "MOST_HALF_BYTES = 4096"))
+            control = home.completed("control_case")
+            found[name, is_cut] = numbers(home, control)
+            rows[is_cut] = [*numerical(home, control).values()]
+    for is_cut in (False, True):
+        assert without_attempt(found["one", is_cut][0]) == without_attempt(found["two", is_cut][0])
+        assert found["one", is_cut][2] == found["two", is_cut][2]
+    norms = [[float(row.values["reference"] or 0) for row in rows[is_cut]] for is_cut in (False, True)]
+    assert norms[0] == pytest.approx(norms[1], rel=1e-14)
+    assert max(norms[0]) > 0
+
+
+@pytest.mark.slow
+def test_sides_behind_a_launch_prefix_are_shown_the_private_folders_alone(home: Home) -> None:
+    shared, home.bench.runnables = dict(home.bench.runnables), dict(home.bench.runnables)
+    runnable = home.bench.runnables["candidate"]
+    home.bench.runnables["candidate"] = runnable.replace(launch=("/usr/bin/env", "PREFIXED=1"))
+    case = home.completed("case")
+    home.bench.runnables = shared
+    assert len(numerical(home, case)) == 3 * 2 * 6 + 6
 
 
 @pytest.mark.slow

@@ -47,7 +47,7 @@ class Comparer:
 
 def stage(folder: Path, sides: Sequence[Side], comparer: Comparer, *, wants_device: bool) -> tuple[bool, str]:
     partners = cast("Sequence[Partner]", sides)
-    with staged(partners, cast("Referee", comparer), 5000, folder, wants_device=wants_device) as found:
+    with staged(partners, cast("Referee", comparer), 5000, lambda _: folder, wants_device=wants_device) as found:
         # The names are gone as soon as everybody has mapped the files.
         assert list(folder.iterdir()) == []
         assert found.half_bytes == 8192
