@@ -193,19 +193,28 @@ def compare_all(sides: list[Process], comparer: Process, what: str, half_bytes: 
     }  # fmt: skip
 
 
+def shared_folder(other: Path) -> Path:
+    """Return the host's shared memory, or another folder where that has no room."""
+    shared = Path("/dev/shm")  # noqa: S108 - the host's; names in it are made by tempfile
+    if not shared.is_dir():
+        return other
+    found = os.statvfs(shared)
+    return shared if found.f_bavail * found.f_frsize > 8 * HALF_MIB["host"] << 20 else other
+
+
 def run_transport(transport: str, sides: list[Process], folder: Path, threads: int) -> dict[str, Any]:
     """Compare every quantity through one kind of staging memory, several times."""
     half_bytes = HALF_MIB[transport] << 20
     comparer = Process("compare", folder)
-    shared = Path("/dev/shm") if Path("/dev/shm").is_dir() else folder  # noqa: S108 - the host's shared memory
-    with tempfile.TemporaryDirectory(dir=shared) as temporary, contextlib.ExitStack() as stack:
+    with tempfile.TemporaryDirectory(dir=shared_folder(folder)) as temporary, contextlib.ExitStack() as stack:
         stack.callback(comparer.end)
         sources = []
         began = time.perf_counter()
         for number, side in enumerate(sides):
             path = Path(temporary) / f"side{number}"
-            with path.open("wb") as stream:
-                os.posix_fallocate(stream.fileno(), 0, 2 * half_bytes)
+            if transport == "host":
+                with path.open("wb") as stream:
+                    os.posix_fallocate(stream.fileno(), 0, 2 * half_bytes)
             answer = side.ask("stage", path=str(path), half_bytes=half_bytes, transport=transport)
             sources.append({"kind": transport, "path": str(path), "handle": answer["handle"], "half_bytes": half_bytes})
         comparer.ask("stage", sources=sources, threads=threads)
