@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from campaign.config.values import RESERVED_VARIABLES
-from jobs.environment import DECIDED, SideFolders, build_environment
-from jobs.plan import Runnable
+from jobs.common.plan import Runnable
+from jobs.processes.environment import DECIDED, SideFolders, build_environment
 
 IMPORTS = {"PYTHONPATH", "PYTHONHOME", "PYTHONSTARTUP"}
 """What the driver alone refuses: the harness drops them from what it inherits."""

@@ -17,6 +17,17 @@ ALLOWED = {
     "campaign": {"campaign", "acceptance.formats", "reports"},
 }
 """Which of our modules each package may import by absolute name; jobs imports itself by relative name only."""
+PARTS = {
+    "": set[str](),
+    "common": set[str](),
+    "processes": {"common"},
+    "tensors": {"common", "processes"},
+    "worker": {"common", "processes", "tensors"},
+    "measurement": {"common", "processes"},
+    "cases": {"common", "processes", "tensors", "measurement"},
+    "allocation": {"common", "processes", "tensors", "measurement", "cases"},
+}
+"""Which other parts each part of the harness may import; "" is what stands beside them, such as launch.py."""
 HEAVY = ("torch", "pandas", "scipy", "matplotlib", "numpy", "submitit", "sqlalchemy")
 DRIVER_ONLY = ("click", "msgspec", "pydantic", "sqlalchemy", "submitit")
 
@@ -33,6 +44,17 @@ def imported_modules(path: Path) -> Iterator[tuple[str, bool]]:
             if node.module in OURS:
                 names = [f"{node.module}.{alias.name}" for alias in node.names]
             yield from ((name, node in top) for name in names)
+
+
+def imported_parts(path: Path) -> Iterator[str]:
+    """Yield the part of the harness that each relative import in one of its modules reaches into."""
+    package = path.relative_to(ROOT / "jobs").parts[:-1]
+    for node in ast.walk(ast.parse(path.read_bytes())):
+        if isinstance(node, ast.ImportFrom) and node.level:
+            up = node.level - 1
+            assert up <= len(package), f"{path} imports from outside of the harness"
+            below = (*package[: len(package) - up], *(node.module.split(".") if node.module else ()))
+            yield from below[:1] or (alias.name for alias in node.names)
 
 
 def sources(package: str) -> list[Path]:
@@ -83,6 +105,23 @@ def test_jobs_imports_nothing_but_the_standard_library_at_module_level() -> None
         for path in sources("jobs")
         for name, at_top in imported_modules(path)
         if at_top and name.split(".")[0] not in sys.stdlib_module_names
+    ]
+    assert wrong == []
+
+
+def test_the_parts_of_the_harness_are_those_that_have_rules() -> None:
+    assert {path.relative_to(ROOT / "jobs").parent.as_posix() for path in sources("jobs")} == {".", *PARTS} - {""}
+
+
+@pytest.mark.parametrize("part", PARTS)
+def test_no_part_of_the_harness_imports_another_but_along_the_arrows(part: str) -> None:
+    found = sorted((ROOT / "jobs" / part).glob("*.py"))
+    assert found
+    wrong = [
+        f"{path.relative_to(ROOT)}: {name}"
+        for path in found
+        for name in imported_parts(path)
+        if name not in {part, *PARTS[part]}
     ]
     assert wrong == []
 

@@ -18,7 +18,7 @@ from pathlib import Path
 import torch
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
-from jobs.compare import Comparer
+from jobs.tensors.compare import Comparer
 
 LIMIT = 15.0
 THREADS = 2

@@ -30,11 +30,14 @@ def build(into: Path) -> Path:
 
 
 def check_contents(wheel: Path) -> None:
-    """Refuse a wheel with other top-level packages than ours, or without the templates."""
+    """Refuse a wheel with other top-level packages than ours, or without one of their modules or the templates."""
     names = zipfile.ZipFile(wheel).namelist()
     top = {name.split("/")[0] for name in names if not name.split("/")[0].endswith(".dist-info")}
     if top != set(TOP_LEVEL):
         raise SystemExit(f"the wheel installs {sorted(top)}, not {sorted(TOP_LEVEL)}")
+    modules = {str(path.relative_to(ROOT)) for package in TOP_LEVEL for path in (ROOT / package).rglob("*.py")}
+    if modules - set(names):
+        raise SystemExit(f"the wheel lacks modules: {sorted(modules - set(names))}")
     templates = {str(path.relative_to(ROOT)) for path in (ROOT / "templates").rglob("*") if path.is_file()}
     absent = sorted(name for name in templates if f"reports/{name}" not in names)
     if absent:

@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 
 from acceptance.formats import GLOBAL_QUANTITIES, NUMERICAL, VACUITY
-from jobs import numerics, tables
+from jobs.cases import numerics
+from jobs.common import tables
 from tests.support.cases import make_cases
 from tests.support.evidence import Campaign
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import jobs
-from jobs.dtypes import ITEM_BYTES, SAFETENSORS, dtype_name
+from jobs.tensors.dtypes import ITEM_BYTES, SAFETENSORS, dtype_name
 
 LAUNCHER = Path(jobs.__file__).with_name("launch.py")
 HALF_BYTES = 4 * mmap.PAGESIZE

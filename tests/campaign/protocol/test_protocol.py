@@ -17,7 +17,7 @@ from campaign.errors import ConfigError
 from campaign.matrix import expand
 from campaign.packing import pack
 from campaign.protocol import build_protocol, departures, expand_slots
-from jobs.plan import parse_protocol
+from jobs.common.plan import parse_protocol
 
 ROOT = Path(__file__).parents[3]
 EXAMPLE = ROOT / "examples" / "gh200-backend" / "campaign.toml"

@@ -1,0 +1,214 @@
+"""The parent: runs the attempts of one allocation, or of several in turn, and leaves each in order."""
+
+from __future__ import annotations
+
+import os
+import socket
+import sys
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from ..common import plan
+from ..common.endings import EndedError, Ending, is_no_space
+from ..common.layout import AllocationFolder, protocol_path
+from ..common.storage import write_new
+from ..common.strict import dump_json
+from ..processes import signals
+from ..processes.keeper import become_subreaper, shield
+from . import data, machine
+from .attempt import Context, run_attempt
+from .conditions import Conditions
+from .harnesslog import HarnessLog
+from .receipts import Place
+from .snapshot import TreeError
+from .workspace import Workspace
+
+DONE = 0
+ALREADY_STARTED = 3
+CANNOT_RUN = 4
+_SIGNALLED = 128
+_ALL_DONE = "done"
+"""Reason in ended.json when every attempt was made; any other reason is the ending of those that were not."""
+
+
+@dataclass(slots=True, kw_only=True)
+class _Account:
+    """What ended.json will say of an allocation; filled as it goes."""
+
+    began: float
+    sides_s: float = 0.0
+    receipts: dict[str, str] = field(default_factory=dict)
+    """``slot/attempt`` to the SHA-256 of the receipt that was written. No side runs any more when it is published."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Job:
+    """What all allocations of one job share."""
+
+    environment: Mapping[str, str]
+    identity: dict[str, object]
+    workspace: Workspace
+    signals: signals.Signals
+    conditions: Conditions
+    harness_source: Path
+
+
+def _complain(path: Path, text: str) -> None:
+    print(f"{path}: {text}", file=sys.stderr, flush=True)  # noqa: T201 - the job's own log
+
+
+def _started_bytes(allocation: plan.Allocation, job: Job) -> bytes:
+    pid = os.getpid()
+    return dump_json(
+        {
+            "format": "started/1",
+            "allocation": allocation.id,
+            "job": job.identity,
+            "host": socket.gethostname(),
+            "boot_id": machine.read_boot_id(),
+            "pid": pid,
+            "process_start": machine.read_process_start(pid),
+            "at": time.time(),
+        }
+    )
+
+
+def _ended_bytes(allocation: plan.Allocation, reason: str, account: _Account) -> bytes:
+    wall_s = time.monotonic() - account.began
+    return dump_json(
+        {
+            "format": "ended/1",
+            "allocation": allocation.id,
+            "reason": reason,
+            "at": time.time(),
+            "wall_s": wall_s,
+            "sides_s": account.sides_s,
+            "overhead_s": wall_s - account.sides_s,
+            "receipts": account.receipts,
+        }
+    )
+
+
+def _prepare(allocation: plan.Allocation, job: Job, log: HarnessLog) -> Context:
+    """Check that protocol and harness are the frozen ones, and look at the machine and the data.
+
+    Raises:
+        ValueError, TreeError, OSError: Nothing can run here.
+    """
+    protocol = plan.read_protocol(protocol_path(allocation.home), allocation.protocol_sha256)
+    job.workspace.harness(job.harness_source, allocation.harness_sha256)
+    for attempt in allocation.attempts:
+        if attempt.workload not in protocol.workloads:
+            raise ValueError(f"{attempt.slot}: the protocol has no workload {attempt.workload}")
+        if attempt.kind in plan.CASES and protocol.numerical is None:
+            raise ValueError(f"{attempt.slot}: the protocol declares no numerical family")
+    return Context(
+        allocation=allocation,
+        protocol=protocol,
+        place=Place(
+            job=dict(job.identity),
+            host=machine.read_host(job.environment),
+            device=machine.read_device(protocol.device, job.environment),
+            threads=protocol.threads,
+        ),
+        workspace=job.workspace,
+        harness_source=job.harness_source,
+        environment=job.environment,
+        signals=job.signals,
+        conditions=job.conditions,
+        log=log,
+        data_changes=tuple(data.find_changes(allocation.data)),
+    )
+
+
+def _run_attempts(allocation: plan.Allocation, job: Job, log: HarnessLog, account: _Account) -> str:
+    """Make all attempts; return the reason for ended.json."""
+    context = _prepare(allocation, job, log)
+    for planned in allocation.attempts:
+        if job.signals.received is not None:
+            return job.signals.meaning()[0]
+        if changes := job.conditions.changes():
+            raise EndedError(Ending.HARNESS_ERROR, f"{'; '.join(changes)}: changed by a side, and cannot be restored")
+        outcome = run_attempt(context, planned)
+        account.sides_s += outcome.sides_s
+        account.receipts[f"{planned.slot}/{planned.attempt}"] = outcome.receipt_sha256
+        log.write(f"{planned.slot} attempt {planned.attempt}: {outcome.ending} {outcome.reason}".rstrip())
+    # A signal during the last attempt left nothing undone.
+    return _ALL_DONE
+
+
+def _conclude(allocation: plan.Allocation, job: Job, log: HarnessLog, account: _Account) -> str:
+    try:
+        return _run_attempts(allocation, job, log, account)
+    except EndedError as error:
+        log.write(f"stopped: {error}")
+        return error.ending
+    except (ValueError, TreeError) as error:
+        log.write(f"cannot run: {error}")
+        return Ending.HARNESS_ERROR
+    except Exception as error:  # noqa: BLE001 - an error of the harness's own ends the allocation, and says so
+        log.trace(error)
+        return Ending.NO_SPACE if is_no_space(error) else Ending.HARNESS_ERROR
+
+
+def run_allocation(path: Path, job: Job) -> int:
+    """Run one allocation, unless a job has begun it before.
+
+    Args:
+        path: Its allocation.json.
+        job: What all allocations of this job share.
+
+    Returns:
+        An exit code.
+    """
+    account = _Account(began=time.monotonic())
+    try:
+        allocation = plan.parse_allocation(path.read_bytes(), path.parent.name)
+    except (OSError, ValueError) as error:
+        _complain(path, str(error))
+        return CANNOT_RUN
+    folder = AllocationFolder(path.parent)
+    try:
+        write_new(folder.started, _started_bytes(allocation, job))
+    except FileExistsError:
+        _complain(path, f"another job has begun it: {folder.started} is there; nothing was touched")
+        return ALREADY_STARTED
+    log = HarnessLog(folder.log)
+    reason = _conclude(allocation, job, log, account)
+    log.write(f"ended: {reason}")
+    write_new(folder.ended, _ended_bytes(allocation, reason, account))
+    return DONE if reason == _ALL_DONE else CANNOT_RUN
+
+
+def main(paths: list[str]) -> int:
+    """Run allocations one after the other; return the exit code.
+
+    Args:
+        paths: Their allocation.json files.
+    """
+    heard = signals.Signals()
+    environment = dict(os.environ)
+    identity = machine.read_job(environment)
+    on_slurm = identity["scheduler"] == "slurm"
+    heard.install(signals.slurm_explainer(environment, time.time) if on_slurm else signals.explain_locally)
+    become_subreaper()
+    shield()
+    workspace = Workspace.create()
+    job = Job(
+        environment=environment,
+        identity=identity,
+        workspace=workspace,
+        signals=heard,
+        conditions=Conditions.now(),
+        harness_source=Path(__file__).resolve().parent.parent,
+    )
+    code = DONE
+    try:
+        for path in paths:
+            if heard.received is None:
+                code = max(code, run_allocation(Path(path), job))
+    finally:
+        workspace.remove()
+    return code if heard.received is None else _SIGNALLED + heard.received

@@ -1,0 +1,114 @@
+"""From the measurements of an attempt to the rows of its evidence tables. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ..cases.case import Findings
+from ..common.layout import BASELINE, NUMERICAL, PAIRS, TENSORS, VACUITY, WINDOWS
+from ..common.plan import Allocation, PlannedAttempt, Workload
+from ..common.tables import Cell
+from ..measurement.blocks import Measurement
+from ..measurement.session import SideRecord
+from .receipts import Place
+
+TENSORS_HEADER = (
+    "workload",
+    "comparison",
+    "update",
+    "worker",
+    "quantity",
+    "tensor",
+    "numel",
+    "reference",
+    "value",
+    "rel_l2",
+    "floored",
+    "largest_error",
+    "sign_flips",
+)
+"""Of the one table that stays with its attempt: the protocol has the headers of those that are collected."""
+
+
+def case_tables(findings: Findings, *, is_control: bool) -> dict[str, list[dict[str, Cell]]]:
+    """Return the rows of a completed case by file name.
+
+    Args:
+        findings: What it found.
+        is_control: Whether it was a control, which alone says what faults would have read.
+    """
+    tables = {NUMERICAL: findings.numerical, TENSORS: findings.tensors}
+    return {**tables, VACUITY: findings.vacuity} if is_control else tables
+
+
+def _measured(record: SideRecord, measurement: Measurement, updates: int) -> dict[str, Cell]:
+    # Where the worker's own peak cannot be read, the kernel's account of the ended process stands for it.
+    fallback = record.exit.max_rss_bytes if record.exit is not None else 0
+    return {
+        "warmup_updates": measurement.warmup_updates,
+        "updates": updates,
+        "tokens": measurement.tokens,
+        "startup_s": measurement.startup_s,
+        "train_s": measurement.train_s,
+        "elapsed_s": measurement.elapsed_s,
+        "peak_allocated_bytes": measurement.peak_allocated_bytes or fallback,
+        "peak_reserved_bytes": measurement.peak_reserved_bytes or fallback,
+        "tokens_per_s": measurement.tokens_per_s,
+    }
+
+
+def _windows(key: dict[str, Cell], record: SideRecord, measurement: Measurement) -> list[dict[str, Cell]]:
+    return [
+        {
+            **key,
+            "side": record.side,
+            "window": number,
+            "updates": window.updates,
+            "microbatches": window.microbatches,
+            "skipped_updates": window.skipped,
+            "tokens": window.tokens,
+            "seconds": window.seconds,
+        }
+        for number, window in enumerate(measurement.windows, start=1)
+    ]
+
+
+def build_tables(
+    allocation: Allocation, planned: PlannedAttempt, workload: Workload, place: Place, records: Sequence[SideRecord]
+) -> dict[str, list[dict[str, Cell]]]:
+    """Return the rows of a completed attempt by file name; a pilot has none.
+
+    Args:
+        allocation: The allocation.
+        planned: The attempt.
+        workload: Its workload.
+        place: Where it ran.
+        records: Its sides in the order in which they ran.
+    """
+    if planned.kind == "pilot":
+        return {}
+    about: dict[str, Cell] = {"workload": workload.name, "repeat": planned.repeat, "attempt": planned.attempt}
+    labels: dict[str, Cell] = {"category": workload.category, "production": workload.production}
+    where: dict[str, Cell] = {
+        "allocation": allocation.id,
+        "node": str(place.host["node"]),
+        "device": place.device.identity,
+    }
+    measured = [(record, record.measurement) for record in records if record.measurement is not None]
+    if planned.kind == "solo":
+        rows = [{**about, **labels, **where, **_measured(record, found, planned.updates)} for record, found in measured]
+        return {BASELINE: rows}
+    comparison = "control" if planned.kind == "control_pair" else "candidate"
+    key: dict[str, Cell] = {**about, "comparison": comparison, "pair": planned.pair}
+    pairs = [
+        {
+            **key,
+            **labels,
+            **where,
+            "position": record.position,
+            "side": record.side,
+            **_measured(record, found, planned.updates),
+        }
+        for record, found in measured
+    ]
+    return {PAIRS: pairs, WINDOWS: [row for record, found in measured for row in _windows(key, record, found)]}

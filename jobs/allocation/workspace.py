@@ -1,0 +1,112 @@
+"""The private folder of one job: copies of the snapshots and of the harness, and the folders of each run of a side.
+
+It lies on the node's own disk, readable by its owner alone, and goes when the job ends.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from ..common.endings import EndedError, Ending
+from ..common.plan import Runnable
+from ..processes.environment import SideFolders
+from .snapshot import PrivateCopy, TreeError, materialise, parse_listing, read_tree, remove_tree
+
+LAUNCHER = "launch.py"
+_LEAST_FREE_BYTES = 1 << 20
+
+
+def is_full(found: os.statvfs_result) -> bool:
+    """Return whether a file system has next to no space or no files left for this user."""
+    # Some file systems make files as they need them and count none.
+    return found.f_bavail * found.f_frsize < _LEAST_FREE_BYTES or (found.f_files > 0 and found.f_favail == 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Workspace:
+    """The private folder, and what lies in it."""
+
+    root: Path
+    _descriptor: int
+    """The open folder: what a side puts in its place says nothing about the disk."""
+    _copies: dict[str, PrivateCopy]
+    _counter: list[int]
+
+    @classmethod
+    def create(cls) -> Workspace:
+        """Create it where TMPDIR says."""
+        # Resolved: the origins of loaded modules are compared by their real paths.
+        root = Path(tempfile.mkdtemp(prefix="campaign-")).resolve()
+        return cls(root, os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC), {}, [0])
+
+    def remove(self) -> None:
+        """Remove it with everything in it."""
+        os.close(self._descriptor)
+        remove_tree(self.root)
+
+    def is_full(self) -> bool:
+        """Return whether the file system of the private folders has next to no space or no files left."""
+        return is_full(os.fstatvfs(self._descriptor))
+
+    def _next(self, prefix: str) -> Path:
+        self._counter[0] += 1
+        return self.root / f"{prefix}{self._counter[0]}"
+
+    def harness(self, source: Path, sha256: str) -> PrivateCopy:
+        """Return the private copy of the harness, which the workers run.
+
+        Raises:
+            TreeError: The harness is not the frozen one.
+        """
+        if sha256 not in self._copies:
+            self._copies[sha256] = materialise(source, read_tree(source), sha256, self._next("harness"))
+        return self._copies[sha256]
+
+    def snapshot(self, runnable: Runnable) -> PrivateCopy:
+        """Return the private copy of a side's snapshot, made once.
+
+        Raises:
+            EndedError: The frozen tree is not what was frozen.
+        """
+        sha256 = runnable.snapshot_sha256
+        if sha256 not in self._copies:
+            try:
+                entries = parse_listing(runnable.files.read_bytes())
+                self._copies[sha256] = materialise(runnable.tree, entries, sha256, self._next("tree"))
+            except (TreeError, ValueError, FileNotFoundError) as error:
+                raise EndedError(Ending.SNAPSHOT_CHANGED, f"the frozen snapshot of {runnable.id}: {error}") from error
+        return self._copies[sha256]
+
+    def find_changes(self) -> list[str]:
+        """Return what changed in the private copies; a copy that changed is not used again."""
+        found: list[str] = []
+        for sha256, copy in list(self._copies.items()):
+            changes = copy.changes()
+            if changes:
+                del self._copies[sha256]
+                found += [f"{copy.root.name}/{path}" for path in changes]
+        return found
+
+    def side_folders(self) -> SideFolders:
+        """Create the folders of one run of a side, under a name that no earlier run could guess."""
+        folders = SideFolders(root=Path(tempfile.mkdtemp(prefix="run-", dir=self.root)))
+        folders.create()
+        return folders
+
+    @contextlib.contextmanager
+    def private_folder(self) -> Iterator[Path]:
+        """Create a folder for one case; it goes with everything in it when the context is left."""
+        folder = Path(tempfile.mkdtemp(prefix="case-", dir=self.root))
+        try:
+            yield folder
+        finally:
+            remove_tree(folder)
+
+    def leave(self, folders: SideFolders) -> None:
+        """Remove the folders of one run."""
+        remove_tree(folders.root)

@@ -1,0 +1,130 @@
+"""Recording the canonical inputs of a workload from the baseline's pilot."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from ..common.endings import EndedError, Ending
+from ..common.layout import InputsFolder
+from ..common.plan import STATE, Numerical
+from ..measurement.session import Session
+from ..processes.steps import alone
+from ..tensors.catalog import Catalog, find_unfit
+from ..tensors.lockstep import plan_chunks, run_pass
+from ..tensors.recording import Recorder, Recording, TensorFile, unused_name
+from ..tensors.staging_files import MOST_HALF_BYTES, StageFile, choose_folder, half_bytes
+from .inputs import BATCH, BatchInput, Inputs, StateInput, describe_state, keep_document, keep_file
+from .partner import HOST, Partner
+
+
+def record_pass(
+    partner: Partner,
+    what: str,
+    catalog: Catalog,
+    stage: StageFile,
+    name: Callable[[int], Path],
+    *,
+    hashing: bool = False,
+) -> Recording:
+    """Record the pass that is open.
+
+    Args:
+        partner: The side.
+        what: What it offers.
+        catalog: What it offers.
+        stage: The staging file that it has mapped.
+        name: Returns the path of a worker's file.
+        hashing: Whether the files are hashed and made durable.
+    """
+    recorder = Recorder(catalog.tensors, stage, name, hashing=hashing)
+    try:
+        chunks = list(plan_chunks(catalog.tensors, stage.half_bytes))
+        run_pass(chunks, [partner], None, recorder.spool)
+        files = recorder.finish()
+    except BaseException:
+        recorder.abandon()
+        raise
+    return Recording(what=what, catalog=catalog, files=tuple(files))
+
+
+class InputsRecorder:
+    """Records the canonical inputs of the workload that a session runs.
+
+    Args:
+        folder: Where they are kept.
+        private: The job's private folder.
+    """
+
+    def __init__(self, folder: InputsFolder, private: Path) -> None:
+        self._folder = folder
+        self._private = private
+
+    def __call__(self, session: Session) -> bytes:
+        """Record them; return the document that names them.
+
+        Raises:
+            EndedError: The side does not offer what can be compared, or a file that is there is not what it was.
+        """
+        setting = session.setting
+        rules = setting.protocol.numerical
+        if rules is None:
+            raise ValueError("the protocol declares no numerical family")
+        self._folder.root.mkdir(exist_ok=True)
+        partner = Partner(session)
+        parameters = alone(partner.open("parameters"))
+        stage = self._stage(partner, parameters)
+        try:
+            warm = 0 if rules.moments == "fresh" else setting.protocol.rules.warmup_updates
+            inputs = Inputs(
+                workload=setting.workload.name,
+                config_sha256=setting.workload.config_sha256,
+                moments=rules.moments,
+                step=warm,
+                state=tuple(self._record_state(partner, rules, stage)),
+                batches=tuple(self._record_batches(partner, range(warm, warm + rules.updates), stage)),
+            )
+        finally:
+            stage.close()
+        alone(partner.forget())
+        return keep_document(inputs, self._folder)
+
+    def _stage(self, partner: Partner, parameters: Catalog) -> StageFile:
+        size = half_bytes(parameters.num_bytes, MOST_HALF_BYTES)
+        confined = bool(partner.session.setting.runnable.launch)
+        stage = StageFile.create(size, choose_folder(2 * size, self._private, is_confined=confined))
+        try:
+            alone(partner.stage(stage.path, size, HOST))
+        except BaseException:
+            stage.close()
+            raise
+        stage.forget_name()
+        return stage
+
+    def _record_state(self, partner: Partner, rules: Numerical, stage: StageFile) -> list[StateInput]:
+        found: list[StateInput] = []
+        for quantity in STATE[rules.moments]:
+            catalog = alone(partner.open(quantity))
+            if problem := find_unfit(catalog):
+                raise EndedError(Ending.STATE_MISMATCH, f"{quantity}: {problem}")
+            found += describe_state(quantity, self._keep(partner, quantity, catalog, stage))
+        return found
+
+    def _record_batches(self, partner: Partner, steps: Sequence[int], stage: StageFile) -> list[BatchInput]:
+        found: list[BatchInput] = []
+        for update, step in enumerate(steps, start=1):
+            catalog = alone(partner.open(f"{BATCH}:{step}"))
+            if not catalog.tensors:
+                raise EndedError(Ending.RUBBISH, f"batch({step}) holds no tensors")
+            (file,) = self._keep(partner, BATCH, catalog, stage)
+            found.append(BatchInput(update=update, sha256=file.sha256, num_bytes=file.num_bytes))
+        return found
+
+    def _keep(self, partner: Partner, what: str, catalog: Catalog, stage: StageFile) -> list[TensorFile]:
+        def name(worker: int) -> Path:
+            return unused_name(self._folder.root, f"{what}-worker{worker}")
+
+        recording = record_pass(partner, what, catalog, stage, name, hashing=True)
+        for file in recording.files:
+            keep_file(file, self._folder)
+        return list(recording.files)

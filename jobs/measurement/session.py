@@ -1,0 +1,399 @@
+"""A side's process and the steps that every run of a side has: import, build, warm-up, result, inspection, close."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, TypeVar
+
+from ..common.endings import EndedError, Ending
+from ..common.plan import Limits, Protocol, Runnable, Workload
+from ..common.strict import MOST_COUNT, Fields, compact_json
+from ..processes import origins
+from ..processes.channel import Answer, Channel
+from ..processes.keeper import Command, Exit, Keeper, descendants
+from ..processes.sidelog import SideLog
+from ..processes.signals import Signals
+from ..processes.steps import Step
+from .blocks import Block, Calibration, Measurement, check_block, check_processor_time
+
+T = TypeVar("T")
+
+
+@dataclass(slots=True, kw_only=True)
+class SideRecord:
+    """What is known of one run of a side; filled as it goes, so that a failure leaves what came before."""
+
+    side: str
+    position: int
+    exit: Exit | None = None
+    wall_s: float = 0.0
+    peak_rss_bytes: int = 0
+    """Peak resident memory of the worker itself, from outside; 0 if it could not be read."""
+    output_bytes: int = 0
+    output_truncated: bool = False
+    engaged: dict[str, int | str] | None = None
+    versions: dict[str, str] = field(default_factory=dict)
+    bytecode: str = ""
+    """Where the bytecode of installed packages comes from, ``installed`` or ``private``; empty before it is known."""
+    offers: tuple[str, ...] = ()
+    missing: tuple[str, ...] = ()
+    foreign: tuple[str, ...] = ()
+    measurement: Measurement | None = None
+    calibration: Calibration | None = None
+    inputs: bytes | None = None
+    """The canonical inputs that a pilot recorded, as a document."""
+
+    def ended(self, found: Exit, wall_s: float) -> None:
+        """Take down how a process of the side ended; where a case makes a side of several, they count together."""
+        before = self.exit or Exit()
+        self.exit = replace(found, cpu_s=before.cpu_s + found.cpu_s, strays=before.strays + found.strays)
+        self.wall_s += wall_s
+
+    def share(self, other: SideRecord) -> None:
+        """Take over what another side's process said, which is this side's as well; its time stays the other's."""
+        self.exit = Exit(exit_code=other.exit.exit_code, signal=other.exit.signal) if other.exit else None
+        self.engaged, self.versions, self.bytecode = other.engaged, other.versions, other.bytecode
+        self.offers, self.missing, self.foreign = other.offers, other.missing, other.foreign
+
+    @property
+    def path(self) -> str:
+        """Twelve digits that stand for the execution path: over the text entries of ``engaged()``, numbers left out."""
+        if self.engaged is None:
+            return ""
+        texts = {key: value for key, value in self.engaged.items() if isinstance(value, str)}
+        return hashlib.sha256(compact_json(texts)).hexdigest()[:12]
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the side's entry of a receipt."""
+        found = self.exit or Exit()
+        return {
+            "side": self.side,
+            "position": self.position,
+            "exit_code": found.exit_code,
+            "signal": found.signal,
+            "wall_s": self.wall_s,
+            "cpu_s": found.cpu_s,
+            "max_rss_bytes": max(found.max_rss_bytes, self.peak_rss_bytes),
+            "output_bytes": self.output_bytes,
+            "output_truncated": self.output_truncated,
+            "engaged": self.engaged,
+            "path": self.path,
+            "versions": self.versions,
+            # The folders of compiled code are made for this run alone: see processes/environment.py.
+            "caches": {"compile": "private, cold", "bytecode": self.bytecode} if self.bytecode else None,
+            "offers": list(self.offers),
+            "missing": list(self.missing),
+            "foreign": list(self.foreign),
+        }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Setting:
+    """Everything that one run of a side needs."""
+
+    runnable: Runnable
+    workload: Workload
+    protocol: Protocol
+    tree: Path
+    """The private copy of the snapshot."""
+    launcher: Path
+    """launch.py of the private copy of the harness."""
+    environment: dict[str, str]
+    working: Path
+    bytecode: Path
+    private: tuple[str, ...]
+    """Real paths of the folders that the side's code may come from, beside its interpreter's."""
+    is_full: Callable[[], bool]
+    """Whether the disk of the private folders is."""
+
+    @property
+    def limits(self) -> Limits:
+        """The protocol's limits."""
+        return self.protocol.limits
+
+    def command(self) -> Command:
+        """Return what to run."""
+        python = [self.runnable.python, "-P", "-s", "-X", f"pycache_prefix={self.bytecode}"]
+        argv = [*self.runnable.launch, *python, str(self.launcher), "worker"]
+        return Command(argv=argv, environment=self.environment, working=self.working)
+
+
+@contextlib.contextmanager
+def running(
+    setting: Setting, record: SideRecord, log: SideLog, signals: Signals, *, name: str = ""
+) -> Iterator[Session]:
+    """Start a side's process; when the context is left nothing of it is alive, and its end has been judged.
+
+    Args:
+        setting: What to run.
+        record: Filled as far as the run goes, whatever happens.
+        log: Takes what the side prints.
+        signals: End every wait.
+        name: Stands before the reason of an ending.
+
+    Raises:
+        EndedError: The attempt ends here.
+    """
+    began = time.monotonic()
+    keeper = Keeper(setting.command())
+    channel = Channel(keeper, log, signals, name)
+    try:
+        try:
+            with _killing(keeper, setting.is_full):
+                yield Session(setting, record, channel, keeper.pid)
+        finally:
+            found, wall_s = keeper.wait(), time.monotonic() - began
+            record.ended(found, wall_s)
+    finally:
+        with contextlib.suppress(EndedError):
+            channel.drain()
+        record.output_bytes, record.output_truncated = log.output_bytes, log.is_truncated
+        channel.close()
+        keeper.close()
+    _check_exit(found, log, name)
+    if setting.protocol.device == "cpu":
+        check_processor_time(found.cpu_s, wall_s, setting.protocol.threads, name)
+
+
+@contextlib.contextmanager
+def _killing(keeper: Keeper, is_full: Callable[[], bool]) -> Iterator[None]:
+    """Kill the side if what is done with it fails."""
+    try:
+        yield
+    except EndedError as error:
+        # Asked before the side's death frees what it held.
+        is_excuse = error.ending is Ending.NO_SPACE and not is_full()
+        keeper.kill()
+        if is_excuse:
+            raise EndedError(Ending.CRASH, f"says that a disk is full, but its own is not: {error.reason}") from error
+        raise
+    except BaseException:
+        keeper.kill()
+        raise
+
+
+def _check_exit(found: Exit, log: SideLog, name: str = "") -> None:
+    prefix = f"{name}: " if name else ""
+    if log.is_truncated:
+        raise EndedError(Ending.OUTPUT_FLOOD, f"{prefix}the side printed more than it may while it left")
+    if found.exit_code != 0:
+        raise EndedError(Ending.CRASH, f"{prefix}leaving: {found.describe()}; last lines:\n{log.tail()}")
+    if found.survivors:
+        raise EndedError(Ending.HARNESS_ERROR, f"{prefix}{found.survivors} processes of the side could not be killed")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Result:
+    """What a side answers when everything is done."""
+
+    peaks: tuple[int, int]
+    """Of allocated and of reserved memory, in bytes."""
+    loss: str | None
+    """Of the last update; None where the adapter offers none."""
+    answered_s: float
+
+
+class Session:
+    """A running side. Its methods are the steps of a run; those that take time can go on beside another side's.
+
+    Args:
+        setting: What runs.
+        record: Filled as far as the run goes.
+        channel: The conversation with the worker.
+        keeper_pid: Every process of the side descends from this one.
+    """
+
+    def __init__(self, setting: Setting, record: SideRecord, channel: Channel, keeper_pid: int) -> None:
+        self.setting = setting
+        self.record = record
+        self._channel = channel
+        self._keeper_pid = keeper_pid
+        self._worker_pid = 0
+        self._roots: dict[str, tuple[str, ...]] = {}
+
+    def ask(
+        self, command: dict[str, Any], what: str, read: Callable[[Fields, Answer], T], limit_s: float | None = None
+    ) -> Step[T]:
+        """Send a command; read its answer, in which what is missing, of another type or too much is rubbish.
+
+        Args:
+            command: The command.
+            what: What it is for, for the reason of an ending.
+            read: Takes the answer's fields.
+            limit_s: How long the answer may take; ``limits.stall_s`` if None.
+        """
+        self._channel.send(command, what)
+        yield
+        return self._read(self._channel.answer(limit_s or self.setting.limits.stall_s), what, read)
+
+    def _read(self, answer: Answer, what: str, read: Callable[[Fields, Answer], T]) -> T:
+        try:
+            found = read(answer.fields, answer)
+            answer.fields.done()
+        except ValueError as error:
+            raise EndedError(Ending.RUBBISH, self._channel.named(f"{what}: {error}")) from error
+        return found
+
+    # --- before the clocks --------------------------------------------------------------------------------------------
+
+    def start(self) -> Step[None]:
+        """Wait for the worker and let it import the adapter."""
+        limit_s = self.setting.limits.import_s
+        yield
+        ready = self._channel.receive("start", limit_s)
+        self._worker_pid, self._roots, self.record.bytecode = self._read(ready, "start", _read_ready)
+        command = {
+            "do": "import",
+            "adapter": self.setting.runnable.adapter,
+            "paths": [str(self.setting.tree / folder) for folder in self.setting.runnable.python_path],
+            "private": list(self.setting.private),
+        }
+        self._refuse_foreign((yield from self.ask(command, "import", _read_foreign, limit_s)))
+
+    def _refuse_foreign(self, foreign: Sequence[str]) -> None:
+        self.record.foreign = tuple(dict.fromkeys((*self.record.foreign, *foreign)))
+        if self.record.foreign:
+            shown = "\n".join(self.record.foreign[:5])
+            text = f"{len(self.record.foreign)} origins outside the snapshot and the interpreter, among them:\n{shown}"
+            raise EndedError(Ending.FOREIGN_IMPORT, self._channel.named(text))
+
+    # --- within the clocks --------------------------------------------------------------------------------------------
+
+    def build(self) -> Step[float]:
+        """Let the adapter build its object; return when that began, on the parent's clock."""
+        rules = self.setting.protocol.rules
+        command = {
+            "do": "build",
+            "config": self.setting.workload.config,
+            "seed": rules.seed,
+            "device": self.setting.protocol.device,
+        }
+        offers, missing, asked_s = yield from self.ask(command, "build", _read_offers, self.setting.limits.startup_s)
+        self.record.offers = offers
+        self.refuse_missing(missing)
+        return asked_s
+
+    def refuse_missing(self, missing: Sequence[str]) -> None:
+        """End the attempt if methods are missing, and say so in the record."""
+        self.record.missing = tuple(missing)
+        if missing:
+            text = f"the adapter's object does not offer {', '.join(missing)}"
+            raise EndedError(Ending.ADAPTER_INCOMPLETE, self._channel.named(text))
+
+    def warm_up(self, *, is_timed: bool = True) -> Step[tuple[Block, float]]:
+        """Do the warm-up; return it, and when it was done.
+
+        Args:
+            is_timed: False if another side is waited for meanwhile: the parent's clock would count that, too.
+        """
+        rules, limits = self.setting.protocol.rules, self.setting.limits
+        return (yield from self.updates(rules.warmup_updates, "warm-up", limits.startup_s, is_timed=is_timed))
+
+    def updates(
+        self, updates: int, what: str, limit_s: float | None = None, *, is_timed: bool = True
+    ) -> Step[tuple[Block, float]]:
+        """Do updates on the production path; return them, and when they were done."""
+        rules, name = self.setting.protocol.rules, self._channel.named(what)
+
+        def read(fields: Fields, answer: Answer) -> tuple[Block, float]:
+            return check_block(fields, updates, answer.seconds, rules, name, is_timed=is_timed), answer.answered_s
+
+        return (yield from self.ask({"do": "updates", "n": updates}, what, read, limit_s))
+
+    def result(self) -> Step[Result]:
+        """Collect loss, execution path and peaks of memory."""
+        loss, engaged, peaks, answered_s = yield from self.ask({"do": "finish"}, "result", _read_result)
+        self.record.engaged = engaged
+        self.record.peak_rss_bytes = max(self.record.peak_rss_bytes, self._peak_rss_bytes())
+        resident = (self.record.peak_rss_bytes, self.record.peak_rss_bytes)
+        return Result(peaks=resident if peaks is None else peaks, loss=loss, answered_s=answered_s)
+
+    # --- after the clocks ---------------------------------------------------------------------------------------------
+
+    def leave(self) -> Step[None]:
+        """Look where the side's code came from, let it close, and wait until its worker has ended."""
+        foreign, self.record.versions = yield from self.ask({"do": "inspect"}, "inspection", _read_inspection)
+        self._refuse_foreign((*foreign, *self._foreign_libraries()))
+        yield from self.ask({"do": "close"}, "close", lambda _fields, _answer: None)
+        self._channel.await_exit(self.setting.limits.stall_s)
+
+    def _side_pids(self) -> set[int]:
+        return descendants(self._keeper_pid)
+
+    def _peak_rss_bytes(self) -> int:
+        """Return the peak resident memory that the kernel counted for the worker since it was started.
+
+        Within a container the worker's own number means nothing here; then the largest of the side's processes stands
+        for it.
+        """
+        pids = self._side_pids()
+        chosen = {self._worker_pid} if self._worker_pid in pids else pids
+        return max([_high_water_bytes(pid) for pid in chosen], default=0)
+
+    def _foreign_libraries(self) -> list[str]:
+        declared = self.setting.environment.get("LD_LIBRARY_PATH", "").split(":")
+        roots = [path for name in ("standard", "packages", "libraries") for path in self._roots[name]]
+        allowed = [os.path.realpath(path) for path in (*roots, *filter(None, declared))]
+        found: dict[str, None] = {}
+        for pid in sorted(self._side_pids()):
+            with contextlib.suppress(OSError):
+                maps = Path(f"/proc/{pid}/maps").read_text(encoding="utf-8", errors="replace")
+                found.update(dict.fromkeys(origins.find_foreign_libraries(maps, (*self.setting.private, *allowed))))
+        return [f"shared library: {path}" for path in found]
+
+
+def _read_foreign(fields: Fields, _answer: Answer) -> tuple[str, ...]:
+    return fields.texts("foreign")
+
+
+def _read_offers(fields: Fields, answer: Answer) -> tuple[tuple[str, ...], tuple[str, ...], float]:
+    return fields.texts("offers"), fields.texts("missing"), answer.asked_s
+
+
+def _read_inspection(fields: Fields, _answer: Answer) -> tuple[tuple[str, ...], dict[str, str]]:
+    return fields.texts("foreign"), fields.text_table("versions")
+
+
+def _read_ready(fields: Fields, _answer: Answer) -> tuple[int, dict[str, tuple[str, ...]], str]:
+    roots = fields.fields("roots")
+    found = {name: roots.texts(name) for name in ("standard", "packages", "libraries")}
+    roots.done()
+    return fields.count("pid"), found, "installed" if fields.flag("installed_bytecode") else "private"
+
+
+def _is_count(value: object) -> bool:
+    return type(value) is int and 0 <= value <= MOST_COUNT
+
+
+def _is_engaged(value: object) -> bool:
+    return type(value) is str or (type(value) is int and abs(value) <= MOST_COUNT)
+
+
+def _read_result(
+    fields: Fields, answer: Answer
+) -> tuple[str | None, dict[str, int | str] | None, tuple[int, int] | None, float]:
+    loss = fields.optional("loss", str)
+    if loss is not None:
+        float(loss)
+    engaged = fields.optional("engaged", dict)
+    if engaged is not None and not all(map(_is_engaged, engaged.values())):
+        raise ValueError("engaged holds something else than int and str, or too large a number")
+    peaks = fields.optional("peaks", list)
+    if peaks is not None and (len(peaks) != 2 or not all(map(_is_count, peaks))):
+        raise ValueError(f"peaks are not two counts: {peaks!r:.100}")
+    return loss, engaged, None if peaks is None else (peaks[0], peaks[1]), answer.answered_s
+
+
+def _high_water_bytes(pid: int) -> int:
+    """Return a process's peak resident memory; 0 if it cannot be read."""
+    with contextlib.suppress(OSError, ValueError, IndexError):
+        for line in Path(f"/proc/{pid}/status").read_text(encoding="utf-8", errors="replace").splitlines():
+            if line.startswith("VmHWM:"):
+                return int(line.split()[1]) << 10
+    return 0

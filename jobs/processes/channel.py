@@ -1,0 +1,261 @@
+"""The parent's conversation with a worker: one JSON object a line, over two pipes of their own.
+
+Every wait has an end, watches the worker's life, its output and the signals at the same time, and reads the clock the
+moment an answer is complete. Whatever is not exactly the answer that was asked for ends the attempt as ``rubbish``.
+Asking is sending and waiting, which can be done apart: so several workers compute at the same time.
+"""
+
+from __future__ import annotations
+
+import os
+import selectors
+import time
+from dataclasses import dataclass
+from typing import Any
+
+from ..common.endings import EndedError, Ending
+from ..common.strict import Fields, compact_json, parse_json
+from .keeper import Exit, Keeper
+from .sidelog import SideLog
+from .signals import Signals
+
+MOST_ANSWER_BYTES = 16 << 20
+_READ_BYTES = 1 << 16
+_SIGNAL_S = 0.25
+"""How long the parent waits, after a side died, for the signal that may have been sent to both."""
+_ERRORS = {
+    "crash": Ending.CRASH,
+    "rubbish": Ending.RUBBISH,
+    "adapter_incomplete": Ending.ADAPTER_INCOMPLETE,
+    "no_space": Ending.NO_SPACE,
+    "foreign_import": Ending.FOREIGN_IMPORT,
+    "state_mismatch": Ending.STATE_MISMATCH,
+}
+"""What a worker may call an error of its side, and how the attempt ends then."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """A worker's answer and the parent's clock around it."""
+
+    fields: Fields
+    asked_s: float
+    """Monotonic clock just before the command was written."""
+    answered_s: float
+    """Monotonic clock just after the answer was read."""
+
+    @property
+    def seconds(self) -> float:
+        """How long it took."""
+        return self.answered_s - self.asked_s
+
+
+class _WorkerDiedError(Exception):
+    """The worker has ended; how, the keeper knows."""
+
+
+class Channel:
+    """Commands out, answers in.
+
+    Args:
+        keeper: The running side.
+        log: Takes what the side prints.
+        signals: Ends every wait.
+        name: Stands before the reason of an ending, where it would not be clear whose it is.
+    """
+
+    def __init__(self, keeper: Keeper, log: SideLog, signals: Signals, name: str = "") -> None:
+        self._keeper = keeper
+        self._log = log
+        self._signals = signals
+        self._prefix = f"{name}: " if name else ""
+        self._what = ""
+        self._asked_s = 0.0
+        self._unsent = b""
+        self._received = bytearray()
+        self._answered_s = 0.0
+        self._number = 0
+        self._selector = selectors.DefaultSelector()
+        for fd in (keeper.answer_fd, keeper.log_fd, keeper.report_fd, signals.fd):
+            self._selector.register(fd, selectors.EVENT_READ)
+
+    def named(self, text: str) -> str:
+        """Return a reason with the name of this end of the conversation before it."""
+        return f"{self._prefix}{text}"
+
+    def receive(self, what: str, limit_s: float) -> Answer:
+        """Wait for what the worker says unasked, once, when it is ready."""
+        self._what, self._asked_s = self.named(what), time.monotonic()
+        return self.answer(limit_s)
+
+    def ask(self, command: dict[str, Any], what: str, limit_s: float) -> Answer:
+        """Send a command and wait for its answer: `send` and `answer` in one."""
+        self.send(command, what)
+        return self.answer(limit_s)
+
+    def send(self, command: dict[str, Any], what: str) -> None:
+        """Send a command, of which `answer` takes the answer.
+
+        Args:
+            command: The command; a number is added.
+            what: What it is for, for the reason of an ending.
+
+        Raises:
+            EndedError: Something was said unasked.
+        """
+        self._what = self.named(what)
+        if self._received:
+            raise EndedError(Ending.RUBBISH, f"{self._what}: the side sent {bytes(self._received[:80])!r} unasked")
+        self._number += 1
+        message = compact_json({**command, "id": self._number}) + b"\n"
+        self._asked_s = time.monotonic()
+        self._unsent = message[_write(self._keeper.command_fd, message) :]
+
+    def answer(self, limit_s: float) -> Answer:
+        """Wait for the answer to the last command.
+
+        Args:
+            limit_s: How long to wait from now: meanwhile another worker may have been waited for.
+
+        Raises:
+            EndedError: There is no such answer.
+            InterruptedAttemptError: A signal came first.
+        """
+        deadline = time.monotonic() + limit_s
+        try:
+            while (end := self._received.find(b"\n")) < 0:
+                self._step(deadline, self._what)
+        except _WorkerDiedError:
+            raise self._death(self._what) from None
+        line = bytes(self._received[:end])
+        del self._received[: end + 1]
+        self._log.flush()
+        fields = self._parse(line, self._what)
+        if self._received:
+            raise EndedError(Ending.RUBBISH, f"{self._what}: more than one answer")
+        return Answer(fields=fields, asked_s=self._asked_s, answered_s=self._answered_s)
+
+    def await_exit(self, limit_s: float) -> None:
+        """Wait until the worker has ended.
+
+        Raises:
+            EndedError: It says something more, or does not end.
+        """
+        deadline = time.monotonic() + limit_s
+        try:
+            while True:
+                self._step(deadline, self.named("leaving"))
+                if self._received:
+                    said = bytes(self._received[:80])
+                    text = f"the side sent {said!r} after its last answer"
+                    raise EndedError(Ending.RUBBISH, self.named(text))
+        except _WorkerDiedError:
+            return
+
+    def drain(self) -> None:
+        """Take what the side printed and nobody has read yet; for after its end."""
+        while data := _read(self._keeper.log_fd):
+            self._log.add(data)
+
+    def close(self) -> None:
+        """Stop watching."""
+        self._selector.close()
+
+    def _step(self, deadline: float, what: str) -> None:
+        """Wait for one event and take it."""
+        if self._unsent:
+            self._unsent = self._unsent[_write(self._keeper.command_fd, self._unsent) :]
+        left_s = deadline - time.monotonic()
+        if left_s <= 0:
+            shown = f"; last lines:\n{self._log.tail()}" if self._log.tail() else ""
+            raise EndedError(Ending.HANG, f"{what}: no answer within the limit{shown}")
+        # A pipe that is full is tried again soon: that happens only with a configuration of more than 64 KiB.
+        ready = {key.fd for key, _ in self._selector.select(min(left_s, 0.01) if self._unsent else left_s)}
+        self._signals.check()
+        if self._keeper.answer_fd in ready:
+            self._take_answer(what)
+        if self._keeper.log_fd in ready:
+            self._take_log()
+        if self._keeper.report_fd in ready and b"\n" not in self._received:
+            self._take_answer(what)
+            if b"\n" not in self._received:
+                raise _WorkerDiedError
+
+    def _take_answer(self, what: str) -> None:
+        data = _read(self._keeper.answer_fd)
+        self._answered_s = time.monotonic()
+        self._received += data
+        if not data and self._keeper.answer_fd in self._selector.get_map():
+            self._selector.unregister(self._keeper.answer_fd)
+        if len(self._received) > MOST_ANSWER_BYTES:
+            raise EndedError(Ending.RUBBISH, f"{what}: an answer of more than {MOST_ANSWER_BYTES} bytes")
+
+    def _take_log(self) -> None:
+        data = _read(self._keeper.log_fd)
+        if not data:
+            self._selector.unregister(self._keeper.log_fd)
+        self._log.add(data)
+
+    def _parse(self, line: bytes, what: str) -> Fields:
+        try:
+            value, error = _parse_reply(line, self._number)
+        except ValueError as fault:
+            raise EndedError(Ending.RUBBISH, f"{what}: {fault}: {line[:200]!r}") from fault
+        if error is not None:
+            raise EndedError(error[0], f"{what}: {error[1]}")
+        return Fields(value, what)
+
+    def _death(self, what: str) -> EndedError:
+        found = self._keeper.wait()
+        self.drain()
+        self._signals.wait(_SIGNAL_S)
+        self._signals.check()
+        return EndedError(*explain_death(found, what, self._log.tail()))
+
+
+def _parse_reply(line: bytes, number: int) -> tuple[dict[str, Any], tuple[Ending, str] | None]:
+    """Return the value of a worker's reply to the command of a number; or its error, as ending and reason.
+
+    Raises:
+        ValueError: It is no such reply.
+    """
+    reply = Fields(parse_json(line), "answer")
+    answered = reply.count("id")
+    if answered != number:
+        raise ValueError(f"answers command {answered}, asked was {number}")
+    if not reply.has("error"):
+        value = reply.table("ok")
+        reply.done()
+        return value, None
+    error = reply.fields("error")
+    reply.done()
+    kind, text = error.text("kind"), error.text("text")
+    error.done()
+    if kind not in _ERRORS:
+        raise ValueError(f"an error of unknown kind {kind!r}")
+    return {}, (_ERRORS[kind], text)
+
+
+def explain_death(found: Exit, what: str, last_lines: str) -> tuple[Ending, str]:
+    """Return the ending of an attempt whose worker died instead of answering, and the reason."""
+    if found.exit_code == 0 and not found.failure:
+        return Ending.NO_RESULT, f"{what}: the side exited with code 0 and gave no result"
+    shown = f"; last lines:\n{last_lines}" if last_lines else ""
+    return Ending.CRASH, f"{what}: {found.describe()}{shown}"
+
+
+def _read(fd: int) -> bytes:
+    try:
+        return os.read(fd, _READ_BYTES)
+    except BlockingIOError:
+        return b""
+
+
+def _write(fd: int, data: bytes) -> int:
+    try:
+        return os.write(fd, data)
+    except BlockingIOError:
+        return 0
+    except BrokenPipeError:
+        # The worker is gone; the keeper will say so.
+        return len(data)

@@ -1,0 +1,236 @@
+"""Being told to stop: the parent alone hears it, and says what it means for the attempt."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import re
+import select
+import signal
+import subprocess
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from pathlib import Path
+
+from ..common.endings import EndedError, Ending, InterruptedAttemptError
+
+HEARD = (signal.SIGTERM, signal.SIGUSR2, signal.SIGINT, signal.SIGHUP)
+_SI_USER = 0
+_SI_TKILL = -6
+_SIGNAL_SET_BYTES = 128
+_NEAR_END_S = 180.0
+"""A warning signal comes at most so long before the end of the time limit (submitit asks for 90 s)."""
+_SCONTROL_S = 5.0
+"""Slurm kills 30 s after SIGTERM by default; the receipt must be sealed by then."""
+
+
+class Signals:
+    """Hears the signals of `HEARD`. The first one counts; it is never forgotten.
+
+    They are kept from this process and fetched, since only so the kernel says who sent them: a side must not be able to
+    end a measurement that it does not like as if the scheduler had done it.
+    """
+
+    def __init__(self) -> None:
+        self._first: signal.Signals | None = None
+        self._explain: Callable[[signal.Signals], tuple[Ending, str]] = explain_locally
+        self._meaning: tuple[Ending, str] | None = None
+        self._is_watching = False
+        self._interference = ""
+        self.fd = _open_signal_fd(HEARD)
+        """Readable while a signal waits to be fetched."""
+
+    def install(self, explain: Callable[[signal.Signals], tuple[Ending, str]]) -> None:
+        """Take the signals over.
+
+        Args:
+            explain: What a signal means: an ending and its reason.
+        """
+        self._explain = explain
+        signal.pthread_sigmask(signal.SIG_BLOCK, HEARD)
+
+    @property
+    def received(self) -> signal.Signals | None:
+        """The first signal that came from outside."""
+        self._fetch()
+        return self._first
+
+    def _fetch(self) -> None:
+        while (info := signal.sigtimedwait(HEARD, 0)) is not None:
+            number = signal.Signals(info.si_signo)
+            sender = _find_fault(info) if self._is_watching else ""
+            if sender:
+                self._interference = self._interference or f"{number.name} was sent to the harness by {sender}"
+            elif self._first is None:
+                self._first = number
+
+    @contextlib.contextmanager
+    def watching(self) -> Iterator[None]:
+        """While a side runs, tell its own signals from others.
+
+        Raises:
+            EndedError: It sent one. That comes before any other ending.
+        """
+        self._is_watching, self._interference = True, ""
+        try:
+            yield
+        finally:
+            self._fetch()
+            found = self._interference
+            self._is_watching, self._interference = False, ""
+            if found:
+                raise EndedError(Ending.INTERFERENCE, found)
+
+    def check(self) -> None:
+        """Raise if a signal was heard.
+
+        Raises:
+            InterruptedAttemptError: One was, from outside.
+            EndedError: One was, from the side that runs.
+        """
+        received = self.received
+        if self._interference:
+            raise EndedError(Ending.INTERFERENCE, self._interference)
+        if received is not None:
+            raise InterruptedAttemptError(received.name)
+
+    def wait(self, seconds: float) -> None:
+        """Wait for a signal, but not longer."""
+        if self._first is None:
+            select.select([self.fd], [], [], seconds)
+
+    def meaning(self) -> tuple[Ending, str]:
+        """Return what the signal means for an attempt; may ask the scheduler, once."""
+        if self._meaning is None:
+            self._meaning = self._explain(self._first or signal.SIGTERM)
+        return self._meaning
+
+
+def ignore_signals() -> None:
+    """Let the signals pass: for the keeper of a side, which ends when the parent does."""
+    for number in HEARD:
+        signal.signal(number, signal.SIG_IGN)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, HEARD)
+
+
+# --- who sent a signal ------------------------------------------------------------------------------------------------
+
+
+def _open_signal_fd(numbers: Iterable[signal.Signals]) -> int:
+    """Return a file descriptor that is readable while one of some blocked signals waits."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    mask = ctypes.create_string_buffer(_SIGNAL_SET_BYTES)
+    libc.sigemptyset(mask)
+    for number in numbers:
+        libc.sigaddset(mask, number)
+    descriptor: int = libc.signalfd(-1, mask, os.O_NONBLOCK | os.O_CLOEXEC)
+    if descriptor < 0:
+        raise OSError(ctypes.get_errno(), "signalfd")
+    return descriptor
+
+
+def _read_parent(pid: int) -> int | None:
+    try:
+        text = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return None
+    return int(text[text.rindex(")") + 1 :].split()[1])
+
+
+def _is_below(pid: int, ancestor: int) -> bool | None:
+    """Return whether a process descends from another one; None if it is gone, or its parents are."""
+    while pid > 1:
+        parent = _read_parent(pid)
+        if parent is None:
+            return None
+        if parent == ancestor:
+            return True
+        pid = parent
+    return False
+
+
+def _find_fault(info: signal.struct_siginfo) -> str:
+    """Return who sent a signal if that was a side, or may have been; empty if it was surely somebody else.
+
+    Every descendant of the parent is a side's. One that ended before it could be looked at counts as one: whoever stops
+    jobs for a living (a scheduler's daemon, the driver, a shell) outlives the sending.
+    """
+    if info.si_code > 0:
+        return ""  # the kernel, such as for a terminal
+    if info.si_code not in (_SI_USER, _SI_TKILL):
+        return f"somebody who cannot be told: such a signal names any sender it likes (si_code {info.si_code})"
+    if info.si_pid == 0 or info.si_uid != os.getuid():
+        return ""  # from outside this process namespace, or by another user: a side is neither
+    is_below = _is_below(info.si_pid, os.getpid())
+    if is_below is None:
+        return f"process {info.si_pid}, which was gone at once, as one of a side would be"
+    return f"process {info.si_pid} of the side" if is_below else ""
+
+
+# --- what a signal means ----------------------------------------------------------------------------------------------
+
+
+def explain_locally(number: signal.Signals) -> tuple[Ending, str]:
+    """Return what a signal means without a scheduler: the transport warns of its time limit with SIGUSR2."""
+    if number is signal.SIGUSR2:
+        return Ending.TIME_LIMIT, "SIGUSR2: the job's time limit is near"
+    return Ending.CANCELLED, f"{number.name}: somebody stopped the job"
+
+
+def explain_slurm(number: signal.Signals, job: Mapping[str, str], *, left_s: float | None) -> tuple[Ending, str]:
+    """Return what a signal means in a Slurm job.
+
+    Args:
+        number: The signal.
+        job: Fields of ``scontrol show job``; empty if Slurm did not answer.
+        left_s: Seconds until the job's time limit, None if unknown.
+    """
+    state = job.get("JobState", "")
+    told = f"{number.name}, job state {state or 'unknown'}"
+    if state in ("TIMEOUT", "DEADLINE"):
+        return Ending.TIME_LIMIT, told
+    if state == "PREEMPTED" or job.get("PreemptTime", "None") not in ("None", "N/A", ""):
+        return Ending.PREEMPTED, told
+    if state == "CANCELLED":
+        return Ending.CANCELLED, told
+    if left_s is not None and left_s <= _NEAR_END_S:
+        return Ending.TIME_LIMIT, f"{told}, {left_s:.0f} s before the time limit"
+    if number is signal.SIGUSR2:
+        return Ending.PREEMPTED, told
+    return Ending.CANCELLED, told
+
+
+def parse_scontrol(text: str) -> dict[str, str]:
+    """Return the fields of one line of ``scontrol show job -o``."""
+    return dict(re.findall(r"(\S+?)=(\S*)", text))
+
+
+def ask_slurm(job_id: str) -> dict[str, str]:
+    """Return what Slurm says of a job; nothing if it does not answer in time."""
+    command = ["scontrol", "show", "job", "-o", job_id]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=_SCONTROL_S)
+    except (OSError, subprocess.SubprocessError):
+        return {}
+    return parse_scontrol(done.stdout)
+
+
+def slurm_explainer(
+    environment: Mapping[str, str],
+    now: Callable[[], float],
+    ask: Callable[[str], dict[str, str]] = ask_slurm,
+) -> Callable[[signal.Signals], tuple[Ending, str]]:
+    """Return what explains a signal within one Slurm job.
+
+    Args:
+        environment: The job's environment.
+        now: Seconds since the epoch.
+        ask: Returns Slurm's fields of a job.
+    """
+
+    def explain(number: signal.Signals) -> tuple[Ending, str]:
+        end = environment.get("SLURM_JOB_END_TIME", "")
+        left_s = float(end) - now() if end.isdecimal() else None
+        return explain_slurm(number, ask(environment["SLURM_JOB_ID"]), left_s=left_s)
+
+    return explain

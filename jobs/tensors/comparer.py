@@ -1,0 +1,109 @@
+"""The comparer: a process beside both sides that compares what they offer in memory which it shares with each.
+
+It runs on the harness's own interpreter and never executes or unpickles anything of a side's: it reads numbers.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+from typing import Any
+
+from ..processes import bytecode, origins
+from ..processes.serving import SideError, leave_signals_to_parent, serve
+from .compare import Comparer, Pair
+from .staging_memory import Staging, map_host, open_device
+
+REFERENCE, VALUE = 0, 1
+"""The places of the two sources."""
+
+
+class ComparerServer:
+    """Answers the parent's commands."""
+
+    def __init__(self) -> None:
+        bytecode.use_installed_bytecode(origins.read_roots().packages)
+        self._sources: list[Staging] = []
+        self._comparer: Comparer | None = None
+        self.is_closed = False
+
+    def ready(self) -> dict[str, Any]:
+        """Say who this is."""
+        return {"pid": os.getpid()}
+
+    def do_stage(self, command: dict[str, Any]) -> dict[str, Any]:
+        """Take the memory of both sides."""
+        torch = _load_torch()
+        self._release()
+        self._comparer = Comparer(torch, command["threads"])
+        try:
+            for source in command["sources"]:
+                self._sources.append(_open(source, torch))
+        except Exception:
+            # A side that frees device memory must not find it open here.
+            self._release()
+            raise
+        return {}
+
+    def do_compare(self, command: dict[str, Any]) -> dict[str, Any]:
+        """Compare pieces of a half."""
+        comparer, pairs = self._pairs(command)
+        found = comparer.sums(pairs, signs=command["signs"], roll=command["roll"])
+        return {"sums": [one.as_json() for one in found]}
+
+    def do_ratio(self, command: dict[str, Any]) -> dict[str, Any]:
+        """Compare pieces of a half with an allowance."""
+        comparer, pairs = self._pairs(command)
+        found = comparer.worst_ratios(pairs, rtol=float(command["rtol"]), atol=float(command["atol"]))
+        return {"ratios": [list(one) for one in found]}
+
+    def do_close(self, _command: dict[str, Any]) -> dict[str, Any]:
+        """Let go of the memory."""
+        self._release()
+        self.is_closed = True
+        return {}
+
+    def _pairs(self, command: dict[str, Any]) -> tuple[Comparer, list[Pair]]:
+        if self._comparer is None:
+            raise ValueError("there is no staging memory")
+        half = command["half"]
+        reference, value = self._sources
+        return self._comparer, [(reference.view(half, *piece), value.view(half, *piece)) for piece in command["pieces"]]
+
+    def _release(self) -> None:
+        if self._comparer is not None:
+            self._comparer.close()
+        self._comparer = None
+        while self._sources:
+            self._sources.pop().close()
+
+
+def _load_torch() -> Any:
+    try:
+        return importlib.import_module("torch")
+    except ImportError as error:
+        text = (
+            f"the harness's Python {sys.executable} has no PyTorch, which comparing needs: {error}; "
+            "name another one as python of [harness]"
+        )
+        raise SideError("crash", text) from error
+
+
+def _open(source: dict[str, Any], torch: Any) -> Staging:
+    if source["kind"] == "device":
+        return open_device(source["handle"], source["half_bytes"], torch)
+    return map_host(source["path"], source["half_bytes"], torch)
+
+
+def main(command_fd: int, answer_fd: int) -> int:
+    """Serve the parent until it has closed this process, or is gone.
+
+    Args:
+        command_fd: Where commands come from.
+        answer_fd: Where answers go.
+    """
+    for fd in (command_fd, answer_fd):
+        os.set_inheritable(fd, False)  # noqa: FBT003 - the call has no names
+    leave_signals_to_parent()
+    return serve(ComparerServer(), command_fd, answer_fd)

@@ -1,0 +1,263 @@
+"""The worker: one side of a measurement, in the side's own interpreter, doing what the parent asks line by line.
+
+Everything that it needs is imported here, before any folder of the side is on the import path, so that a module of the
+side's cannot stand in for one of the standard library within the harness itself.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import platform
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+from ..common.strict import MOST_COUNT, plain_unicode
+from ..processes import bytecode, origins
+from ..processes.serving import SideError, leave_signals_to_parent, serve
+from . import devices
+from .matched_updates import Matched
+
+REQUIRED = ("updates", "sync")
+OPTIONAL = (
+    "loss",
+    "load_state",
+    "state",
+    "update_on",
+    "batch",
+    "optimizer_check",
+    "mix",
+    "evaluate",
+    "save",
+    "load",
+    "engaged",
+    "families",
+    "memory_estimate",
+    "modules",
+    "progress",
+    "attention",
+    "lengths",
+    "examples",
+    "close",
+)
+"""What an adapter's object may offer beside; docs/adapter.md says what of it this release uses."""
+_clock = time.perf_counter
+
+
+# --- checking what the adapter returns --------------------------------------------------------------------------------
+
+
+def _shown(value: Any) -> str:
+    # Python refuses to write out an integer of thousands of digits.
+    return f"an int of {value.bit_length()} bits" if type(value) is int and value > MOST_COUNT else f"{value!r:.100}"
+
+
+def check_counts(value: Any) -> dict[str, int]:
+    """Return what ``updates`` returned, by name.
+
+    Raises:
+        SideError: It is not four integers, none of them negative or too large to be one.
+    """
+    names = ("updates", "microbatches", "skipped", "tokens")
+    if not isinstance(value, (tuple, list)) or len(value) != len(names):
+        raise SideError("rubbish", f"updates() returned {value!r:.200}, not (updates, microbatches, skipped, tokens)")
+    for name, item in zip(names, value, strict=True):
+        # A bool is an int, and an array's integer converts: both are mistakes worth finding.
+        if type(item) is not int or not 0 <= item <= MOST_COUNT:
+            raise SideError("rubbish", f"updates() returned {_shown(item)} as {name}, not a non-negative int")
+    return dict(zip(names, value, strict=True))
+
+
+def check_loss(value: Any) -> str:
+    """Return the loss as text; JSON has none for what is not finite.
+
+    Raises:
+        SideError: It is no float.
+    """
+    if not isinstance(value, float):
+        raise SideError("rubbish", f"loss() returned {value!r:.100} of type {type(value).__name__}, not a float")
+    return repr(float(value))
+
+
+def check_engaged(value: Any) -> dict[str, int | str]:
+    """Return what ``engaged`` returned.
+
+    Raises:
+        SideError: It is not a dict of texts to int or str.
+    """
+    if not isinstance(value, dict):
+        raise SideError("rubbish", f"engaged() returned a {type(value).__name__}, not a dict")
+    for key, item in value.items():
+        if type(key) is not str or type(item) not in (int, str):
+            raise SideError("rubbish", f"engaged() returned {key!r:.100}: {item!r:.100}, not str: int or str")
+        if type(item) is int and abs(item) > MOST_COUNT:
+            raise SideError("rubbish", f"engaged() returned {_shown(item)} as {key!r:.100}")
+    return dict(value)
+
+
+def _versions() -> dict[str, str]:
+    """Return the version of the interpreter and of every loaded top-level package that states one."""
+    found = {"python": platform.python_version(), "implementation": platform.python_implementation()}
+    for name, module in list(sys.modules.items()):
+        version = getattr(module, "__dict__", {}).get("__version__")
+        if type(name) is not str or "." in name or name in sys.stdlib_module_names:
+            continue
+        if isinstance(version, str):
+            found[plain_unicode(name)] = plain_unicode(version)
+    return {**found, **devices.versions()}
+
+
+def _not_imported(*_arguments: Any, **_named: Any) -> Any:
+    raise RuntimeError("build before import")
+
+
+# --- the commands -----------------------------------------------------------------------------------------------------
+
+
+class Worker:
+    """One side while it runs: the adapter's object and what is known of its surroundings."""
+
+    def __init__(self) -> None:
+        self._roots = origins.read_roots()
+        self._installed_bytecode = bytecode.use_installed_bytecode(self._roots.packages)
+        self._private: list[str] = []
+        self._function: Callable[..., Any] = _not_imported
+        self._adapter: Any = None
+        self._device = ""
+        self._prepared: Matched | None = None
+        self.is_closed = False
+
+    def ready(self) -> dict[str, Any]:
+        """Say who this is, before anything of the side is imported."""
+        roots = self._roots.as_json()
+        return {"pid": os.getpid(), "roots": roots, "installed_bytecode": self._installed_bytecode}
+
+    def do_import(self, command: dict[str, Any]) -> dict[str, Any]:
+        """Put the snapshot's folders first on the import path and import the adapter."""
+        self._private = list(command["private"])
+        sys.path[:0] = command["paths"]
+        module_name, _, function = command["adapter"].partition(":")
+        module = importlib.import_module(module_name)
+        found: Any = module
+        for name in function.split("."):
+            found = getattr(found, name, None)
+        if not callable(found):
+            raise SideError("adapter_incomplete", f"module {module_name} has no function {function}")
+        self._function = found
+        return {"foreign": self._foreign()}
+
+    def do_build(self, command: dict[str, Any]) -> dict[str, Any]:
+        """Call the adapter's function; say what its object offers."""
+        self._device = command["device"]
+        devices.reset_peaks(self._device)
+        self._adapter = self._function(command["config"], seed=command["seed"], device=self._device)
+        return {"missing": self._lacking(REQUIRED), "offers": self._offered((*REQUIRED, *OPTIONAL))}
+
+    def do_updates(self, command: dict[str, Any]) -> dict[str, Any]:
+        """Do updates on the production path and wait until they are done."""
+        began = _clock()
+        returned = self._adapter.updates(command["n"]) if command["n"] else (0, 0, 0, 0)
+        self._adapter.sync()
+        devices.synchronize(self._device)
+        seconds = _clock() - began
+        return {**check_counts(returned), "seconds": seconds}
+
+    def do_finish(self, _command: dict[str, Any]) -> dict[str, Any]:
+        """Collect the result: the last loss, the engaged path and the device's peaks of memory."""
+        loss = check_loss(self._adapter.loss()) if self._offers("loss") else None
+        engaged = check_engaged(self._adapter.engaged()) if self._offers("engaged") else None
+        peaks = devices.read_peaks(self._device)
+        if peaks is None and self._device != "cpu":
+            raise SideError("adapter_incomplete", "the peak memory of the device is known for PyTorch alone")
+        return {"loss": loss, "engaged": engaged, "peaks": peaks}
+
+    # --- matched updates ----------------------------------------------------------------------------------------------
+
+    def do_stage(self, command: dict[str, Any]) -> dict[str, Any]:
+        """Take the memory through which tensors are offered."""
+        is_device = command["transport"] == "device"
+        return {"handle": self._matched.stage(command["path"], command["half_bytes"], is_device=is_device)}
+
+    def do_open(self, command: dict[str, Any]) -> dict[str, Any]:
+        """Begin to offer one quantity."""
+        entries, tied = self._matched.open(command["what"])
+        return {"tensors": [entry.as_json() for entry in entries], "tied": tied}
+
+    def do_fill(self, command: dict[str, Any]) -> dict[str, Any]:
+        """Copy the next elements into a half of the memory."""
+        self._matched.fill(command["half"], command["pieces"])
+        return {}
+
+    def do_load(self, command: dict[str, Any]) -> dict[str, Any]:
+        """Load a canonical state in place and look whether it is there."""
+        self._matched.load(command["files"], command["step"])
+        return {}
+
+    def do_update(self, command: dict[str, Any]) -> dict[str, Any]:
+        """Make one local update on given inputs."""
+        losses, seconds = self._matched.update(command["path"])
+        return {"losses": losses, "seconds": seconds}
+
+    def do_isolate(self, command: dict[str, Any]) -> dict[str, Any]:
+        """Prepare one of the isolated checks."""
+        sd, seed = float(command["sd"]), command["seed"]
+        if command["check"] == "optimizer":
+            self._matched.isolate_optimizer(command["steps"], sd, seed)
+        else:
+            self._matched.isolate_consensus(command["round"], sd, seed)
+        return {}
+
+    def do_forget(self, _command: dict[str, Any]) -> dict[str, Any]:
+        """Drop what is kept for matched updates."""
+        self._matched.forget()
+        return {}
+
+    # --- the end ------------------------------------------------------------------------------------------------------
+
+    def do_inspect(self, _command: dict[str, Any]) -> dict[str, Any]:
+        """Say what is loaded and where it came from."""
+        return {"foreign": self._foreign(), "versions": _versions()}
+
+    def do_close(self, _command: dict[str, Any]) -> dict[str, Any]:
+        """Let the side release what it holds."""
+        if self._offers("close"):
+            self._adapter.close()
+        self.is_closed = True
+        return {}
+
+    @property
+    def _matched(self) -> Matched:
+        if self._prepared is None:
+            self._prepared = Matched(self._adapter, self._device)
+        return self._prepared
+
+    def _offers(self, name: str) -> bool:
+        return callable(getattr(self._adapter, name, None))
+
+    def _offered(self, names: tuple[str, ...]) -> list[str]:
+        return [name for name in names if self._offers(name)]
+
+    def _lacking(self, names: tuple[str, ...]) -> list[str]:
+        return [name for name in names if not self._offers(name)]
+
+    def _foreign(self) -> list[str]:
+        return [plain_unicode(origin) for origin in origins.find_foreign(sys.modules, self._roots, self._private)]
+
+
+def main(command_fd: int, answer_fd: int) -> int:
+    """Serve the parent until it has closed this side, which ends the process, or is gone.
+
+    Args:
+        command_fd: Where commands come from.
+        answer_fd: Where answers go.
+    """
+    for fd in (command_fd, answer_fd):
+        os.set_inheritable(fd, False)  # noqa: FBT003 - the call has no names
+    leave_signals_to_parent()
+    # The side shall see neither the harness's arguments nor the descriptors in them.
+    sys.argv[1:] = []
+    # This process alone fills the private folder of bytecode; what it starts reads it.
+    os.environ["PYTHONDONTWRITEBYTECODE"] = "1"
+    return serve(Worker(), command_fd, answer_fd)
