@@ -2,7 +2,7 @@
 
 Every run is cut into blocks of a fixed size, whatever the number of threads, and the sums of its blocks are added
 exactly (math.fsum): the same numbers give the same bits on the same kind of device. On the host a block is small enough
-to stay in a processor's cache, so that main memory is read once.
+to stay in a processor's cache, so that main memory is read once. On a device all runs are gone through together.
 """
 
 from __future__ import annotations
@@ -12,17 +12,17 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from functools import cached_property
 from itertools import accumulate
 from typing import Any
 
 from .dtypes import FLOATS, dtype_name
+from .packed import Columns, Packer, Pair
 
 HOST_BLOCK = 1 << 17
 """Elements of a block on the host: two buffers of 1 MiB in fp64."""
 DEVICE_BLOCK = 1 << 23
-"""Elements of a block on a device: two buffers of 64 MiB."""
-Pair = tuple[Any, Any]
-"""A run of the reference and the run of the value beside it: flat tensors of one length and type."""
+"""Elements of a block on a device, where numbers that are not finite are counted."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,6 +52,34 @@ class Sums:
         return [getattr(self, name) for name in self.__slots__]
 
 
+class Prepared:
+    """Pairs that may be compared more than once.
+
+    Args:
+        pairs: The pairs.
+        packer: What goes through them on their device; None on the host.
+    """
+
+    def __init__(self, pairs: Sequence[Pair], packer: Packer | None) -> None:
+        self.pairs = pairs
+        self.packed = None if packer is None else (packer, packer.plan(pairs))
+
+    @cached_property
+    def rolled(self) -> Prepared:
+        """The references beside themselves, rolled by half their length: two parts each, neither of them a copy.
+
+        Rolled, element i is element i - half. Of an even number of elements the parts differ in sign alone: then there
+        is but one.
+        """
+        pairs: list[Pair] = []
+        for run, _ in self.pairs:
+            half, odd = divmod(run.numel(), 2)
+            pairs.append((run[:half], run[half + odd :]))
+            if odd:
+                pairs.append((run[half:], run[: half + 1]))
+        return Prepared(pairs, None if self.packed is None else self.packed[0])
+
+
 class Comparer:
     """Compares runs of numbers with a fixed number of threads, one at a time per block.
 
@@ -66,14 +94,29 @@ class Comparer:
         # PyTorch's own threads would share each block, at a cost for every operation.
         torch.set_num_threads(1)
         self._pool = ThreadPoolExecutor(threads, initializer=torch.set_num_threads, initargs=(1,))
-        self._buffers: dict[Any, Pair] = {}
+        self._buffers: dict[int, Pair] = {}
+        self._packers: dict[str, Packer] = {}
 
     def close(self) -> None:
         """End the threads and drop the buffers."""
         self._pool.shutdown()
         self._buffers = {}
+        self._packers = {}
 
-    def sums(self, pairs: Sequence[Pair], *, signs: bool = False, roll: bool = False) -> list[Sums]:
+    def prepare(self, pairs: Sequence[Pair]) -> Prepared:
+        """Return pairs as they may be compared again and again.
+
+        Raises:
+            ValueError: They cannot be compared.
+        """
+        for reference, value in pairs:
+            if reference.dim() != 1 or value.shape != reference.shape or value.dtype != reference.dtype:
+                raise ValueError(f"{_shown(value)} cannot be compared with {_shown(reference)}")
+            if dtype_name(reference.dtype) not in FLOATS:
+                raise ValueError(f"{_shown(reference)} is of a type that is not compared")
+        return Prepared(pairs, self._packer(pairs))
+
+    def sums(self, pairs: Sequence[Pair] | Prepared, *, signs: bool = False, roll: bool = False) -> list[Sums]:
         """Compare pairs.
 
         Args:
@@ -81,14 +124,16 @@ class Comparer:
             signs: Whether to count differing signs.
             roll: Whether to compare each reference with itself, rolled.
         """
-        self._check(pairs)
-        found = self._add(pairs)
+        prepared = pairs if isinstance(pairs, Prepared) else self.prepare(pairs)
+        found = self._add(prepared, signs=signs)
         if roll:
-            rolled = self._roll([reference for reference, _ in pairs])
+            rolled = self._roll(prepared)
             found = [replace(one, roll_sq=roll_sq) for one, roll_sq in zip(found, rolled, strict=True)]
-        return [self._complete(one, pair, signs=signs) for one, pair in zip(found, pairs, strict=True)]
+        return [self._complete(one, pair, signs=signs) for one, pair in zip(found, prepared.pairs, strict=True)]
 
-    def worst_ratios(self, pairs: Sequence[Pair], *, rtol: float, atol: float) -> list[tuple[float | None, int]]:
+    def worst_ratios(
+        self, pairs: Sequence[Pair] | Prepared, *, rtol: float, atol: float
+    ) -> list[tuple[float | None, int]]:
         """Return the largest |value - reference| / (atol + rtol |reference|) of each pair.
 
         Args:
@@ -99,7 +144,7 @@ class Comparer:
         Returns:
             The ratio, None if a number on either side is not finite; and how many on both sides together are not.
         """
-        self._check(pairs)
+        prepared = pairs if isinstance(pairs, Prepared) else self.prepare(pairs)
         if not (atol > 0 and rtol >= 0 and math.isfinite(atol + rtol)):
             raise ValueError(f"an allowance of {atol} + {rtol} |reference| is none")
 
@@ -109,30 +154,40 @@ class Comparer:
             error = (value.double() - expected).abs_()
             return float(error.div_(expected.abs().mul_(rtol).add_(atol)).max())
 
-        found: list[tuple[float | None, int]] = []
-        for pair in pairs:
-            nonfinite = sum(map(self._nonfinite, pair))
-            found.append((None, nonfinite) if nonfinite else (max(self._each(pair, worst), default=0.0), 0))
-        return found
+        if prepared.packed is None:
+            ratios = [_largest(self._each(pair, worst)) for pair in prepared.pairs]
+        else:
+            packer, plan = prepared.packed
+            ratios = [_largest(own.most) for own in packer.ratios(plan, rtol=rtol, atol=atol)]
+        return [self._judge(ratio, pair) for ratio, pair in zip(ratios, prepared.pairs, strict=True)]
+
+    def _judge(self, ratio: float, pair: Pair) -> tuple[float | None, int]:
+        """Return a ratio, unless it is none because of numbers that are not finite, and their number."""
+        # Any of them makes the ratio one that is not finite.
+        nonfinite = 0 if math.isfinite(ratio) else sum(map(self._nonfinite, pair))
+        return (None, nonfinite) if nonfinite else (ratio, 0)
 
     # --- the sums -----------------------------------------------------------------------------------------------------
 
-    def _add(self, pairs: Sequence[Pair]) -> list[Sums]:
-        """Return the sums and the largest difference of each pair."""
+    def _add(self, prepared: Prepared, *, signs: bool = False) -> list[Sums]:
+        """Return the sums and the largest difference of each pair; flips of the sign where they come with it."""
+        if prepared.packed is not None:
+            packer, plan = prepared.packed
+            return _packed_sums(packer.sums(plan, signs=signs), signs=signs)
+        pairs = prepared.pairs
         counts = [_num_blocks(pair) for pair in pairs]
         blocks = [block for pair in pairs for block in _blocks(pair)]
         if not blocks:
-            return [_sums((), (), ()) for _ in pairs]
-        columns = self._torch.empty((3, len(blocks)), dtype=self._torch.float64, device=blocks[0][0].device)
+            return [_sums((), (), 0.0) for _ in pairs]
+        columns = self._torch.empty((3, len(blocks)), dtype=self._torch.float64)
         # Whoever is free takes the next block; where its sums go does not depend on who that is.
         waiting = deque(zip(blocks, *(row.unbind() for row in columns), strict=True))
-        buffers = [self._buffer(share, columns.device) for share in range(self._num_shares(blocks))]
+        buffers = [self._buffer(share) for share in range(self._num_shares(blocks))]
         self._map(lambda own: self._add_blocks(waiting, *own), buffers)
-        found = columns.tolist()
-        return [
-            _sums(*(column[end - count : end] for column in found))
-            for end, count in zip(accumulate(counts), counts, strict=True)
-        ]
+        ref_sq, diff_sq, most = columns.tolist()
+        own = [slice(end - count, end) for end, count in zip(accumulate(counts), counts, strict=True)]
+        # The root of a rounded square is the number itself, as long as the square is within the range of fp64.
+        return [_sums(ref_sq[one], diff_sq[one], math.sqrt(_largest(most[one]))) for one in own]
 
     def _add_blocks(self, waiting: deque[Any], expected_buffer: Any, error_buffer: Any) -> None:
         """Write sum of squares, sum of squared differences and the largest of these of blocks, until none is left.
@@ -158,32 +213,44 @@ class Comparer:
             total(error, 0, out=diff_sq)
             largest(error, 0, out=most)
 
-    def _buffer(self, share: int, device: Any) -> Pair:
-        key = (share, str(device))
-        if key not in self._buffers:
-            shape = (2, _block_elements(device))
-            self._buffers[key] = self._torch.empty(shape, dtype=self._torch.float64, device=device).unbind()
-        return self._buffers[key]
+    def _buffer(self, share: int) -> Pair:
+        if share not in self._buffers:
+            self._buffers[share] = self._torch.empty((2, HOST_BLOCK), dtype=self._torch.float64).unbind()
+        return self._buffers[share]
 
-    def _roll(self, references: Sequence[Any]) -> list[float | None]:
-        """Return the sum of squares of each run rolled by half its length, less itself."""
-        pairs: list[Pair] = []
-        for run in references:
-            shift = len(run) // 2
-            # Rolled, element i is element i - shift: two parts, neither of which needs a copy.
-            pairs += [(run[:shift], run[len(run) - shift :]), (run[shift:], run[: len(run) - shift])]
-        parts = [one.diff_sq for one in self._add(pairs)]
-        return [
-            None if head is None or tail is None else head + tail
-            for head, tail in zip(parts[::2], parts[1::2], strict=True)
-        ]
+    def _packer(self, pairs: Sequence[Pair]) -> Packer | None:
+        """Return what goes through pairs on their device; None on the host."""
+        if not pairs or pairs[0][0].device.type == "cpu":
+            return None
+        device = pairs[0][0].device
+        if str(device) not in self._packers:
+            self._packers[str(device)] = Packer(self._torch, device)
+        return self._packers[str(device)]
+
+    def _roll(self, prepared: Prepared) -> list[float | None]:
+        """Return the sum of squares of each reference rolled by half its length, less itself."""
+        parts = iter(self._differences(prepared.rolled))
+        found: list[float | None] = []
+        for run, _ in prepared.pairs:
+            head = next(parts)
+            tail = next(parts) if run.numel() % 2 else head
+            found.append(None if head is None or tail is None else _exact_sum((head, tail)))
+        return found
+
+    def _differences(self, prepared: Prepared) -> list[float | None]:
+        if prepared.packed is None:
+            return [one.diff_sq for one in self._add(prepared)]
+        packer, plan = prepared.packed
+        return [_exact_sum(own.diff_sq) for own in packer.differences(plan)]
 
     # --- the second pass ----------------------------------------------------------------------------------------------
 
     def _complete(self, found: Sums, pair: Pair, *, signs: bool) -> Sums:
         if not found.is_finite:
             return replace(found, nonfinite_ref=self._nonfinite(pair[0]), nonfinite_value=self._nonfinite(pair[1]))
-        return replace(found, sign_flips=sum(self._each(pair, _count_flips))) if signs else found
+        if signs and found.sign_flips is None:
+            return replace(found, sign_flips=sum(self._each(pair, _count_flips)))
+        return found
 
     def _nonfinite(self, numbers: Any) -> int:
         def count(block: Any, _same: Any) -> int:
@@ -193,16 +260,7 @@ class Comparer:
 
     # --- blocks and threads -------------------------------------------------------------------------------------------
 
-    def _check(self, pairs: Sequence[Pair]) -> None:
-        for reference, value in pairs:
-            if reference.dim() != 1 or value.shape != reference.shape or value.dtype != reference.dtype:
-                raise ValueError(f"{_shown(value)} cannot be compared with {_shown(reference)}")
-            if dtype_name(reference.dtype) not in FLOATS:
-                raise ValueError(f"{_shown(reference)} is of a type that is not compared")
-
     def _num_shares(self, blocks: Sequence[Pair]) -> int:
-        if blocks[0][0].device.type != "cpu":
-            return 1
         # Threads that have little to do wait for each other: each operation takes the interpreter's lock.
         num_full = -(-sum(reference.numel() for reference, _ in blocks) // HOST_BLOCK)
         return min(self._threads, len(blocks), int(num_full))
@@ -239,13 +297,21 @@ def _count_flips(reference: Any, value: Any) -> int:
     return int((reference.sign() != value.sign()).sum())
 
 
-def _sums(ref_sq: Sequence[float], diff_sq: Sequence[float], most: Sequence[float]) -> Sums:
+def _sums(ref_sq: Sequence[float], diff_sq: Sequence[float], largest: float) -> Sums:
     """Put the sums of the blocks of a pair together."""
     reference, difference = _exact_sum(ref_sq), _exact_sum(diff_sq)
-    if difference is None:
-        return Sums(ref_sq=reference, diff_sq=None, largest_error=None)
-    # The root of a rounded square is the number itself, as long as the square is within the range of fp64.
-    return Sums(ref_sq=reference, diff_sq=difference, largest_error=math.sqrt(max(most, default=0.0)))
+    return Sums(ref_sq=reference, diff_sq=difference, largest_error=None if difference is None else largest)
+
+
+def _packed_sums(found: Sequence[Columns], *, signs: bool) -> list[Sums]:
+    """Put the sums of the groups of each pair together."""
+    together = [(_sums(own.ref_sq, own.diff_sq, _largest(own.most)), own.flips) for own in found]
+    return [replace(one, sign_flips=int(sum(flips))) if signs and one.is_finite else one for one, flips in together]
+
+
+def _largest(values: Sequence[float]) -> float:
+    """Return the largest value; NaN if there is one, and 0 of none."""
+    return math.nan if any(map(math.isnan, values)) else max(values, default=0.0)
 
 
 def _exact_sum(values: Sequence[float]) -> float | None:

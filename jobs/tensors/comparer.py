@@ -12,11 +12,13 @@ from typing import Any
 
 from ..processes import bytecode, origins
 from ..processes.serving import SideError, leave_signals_to_parent, serve
-from .compare import Comparer, Pair
+from .compare import Comparer, Prepared
 from .staging_memory import Staging, map_host, open_device
 
 REFERENCE, VALUE = 0, 1
 """The places of the two sources."""
+_MOST_PIECES = 8192
+"""That are kept prepared: each pass of a case has the same ones again."""
 
 
 class ComparerServer:
@@ -26,6 +28,7 @@ class ComparerServer:
         bytecode.use_installed_bytecode(origins.read_roots().packages)
         self._sources: list[Staging] = []
         self._comparer: Comparer | None = None
+        self._prepared: dict[tuple[Any, ...], Prepared] = {}
         self.is_closed = False
 
     def ready(self) -> dict[str, Any]:
@@ -40,6 +43,7 @@ class ComparerServer:
         try:
             for source in command["sources"]:
                 self._sources.append(_open(source, torch))
+            self._load_kernels()
         except Exception:
             # A side that frees device memory must not find it open here.
             self._release()
@@ -48,14 +52,14 @@ class ComparerServer:
 
     def do_compare(self, command: dict[str, Any]) -> dict[str, Any]:
         """Compare pieces of a half."""
-        comparer, pairs = self._pairs(command)
-        found = comparer.sums(pairs, signs=command["signs"], roll=command["roll"])
+        comparer, prepared = self._prepare(command)
+        found = comparer.sums(prepared, signs=command["signs"], roll=command["roll"])
         return {"sums": [one.as_json() for one in found]}
 
     def do_ratio(self, command: dict[str, Any]) -> dict[str, Any]:
         """Compare pieces of a half with an allowance."""
-        comparer, pairs = self._pairs(command)
-        found = comparer.worst_ratios(pairs, rtol=float(command["rtol"]), atol=float(command["atol"]))
+        comparer, prepared = self._prepare(command)
+        found = comparer.worst_ratios(prepared, rtol=float(command["rtol"]), atol=float(command["atol"]))
         return {"ratios": [list(one) for one in found]}
 
     def do_close(self, _command: dict[str, Any]) -> dict[str, Any]:
@@ -64,17 +68,37 @@ class ComparerServer:
         self.is_closed = True
         return {}
 
-    def _pairs(self, command: dict[str, Any]) -> tuple[Comparer, list[Pair]]:
+    def _prepare(self, command: dict[str, Any]) -> tuple[Comparer, Prepared]:
         if self._comparer is None:
             raise ValueError("there is no staging memory")
-        half = command["half"]
-        reference, value = self._sources
-        return self._comparer, [(reference.view(half, *piece), value.view(half, *piece)) for piece in command["pieces"]]
+        half, pieces = command["half"], command["pieces"]
+        key = (half, *map(tuple, pieces))
+        prepared = self._prepared.get(key)
+        if prepared is None:
+            reference, value = self._sources
+            prepared = self._comparer.prepare(
+                [(reference.view(half, *piece), value.view(half, *piece)) for piece in pieces]
+            )
+            if sum(map(len, self._prepared)) > _MOST_PIECES:
+                self._prepared = {}
+            self._prepared[key] = prepared
+        return self._comparer, prepared
+
+    def _load_kernels(self) -> None:
+        """Compare something: a device loads its code when it is first used, which is no part of any comparison."""
+        if self._comparer is None or not self._sources or not self._sources[0].is_on_device:
+            return
+        reference, value = (source.view(0, "float32", 3, 0) for source in self._sources)
+        prepared = self._comparer.prepare([(reference, value)])
+        self._comparer.sums(prepared, signs=True, roll=True)
+        self._comparer.worst_ratios(prepared, rtol=0.0, atol=1.0)
 
     def _release(self) -> None:
         if self._comparer is not None:
             self._comparer.close()
         self._comparer = None
+        # What is prepared looks at the memory.
+        self._prepared = {}
         while self._sources:
             self._sources.pop().close()
 

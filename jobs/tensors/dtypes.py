@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+
 FLOATS = ("float16", "bfloat16", "float32", "float64")
 """What can be compared."""
 _NAMES = {
@@ -24,6 +26,7 @@ ITEM_BYTES = {name: size for name, (_, size) in _NAMES.items()}
 """Bytes of one element, by PyTorch's name."""
 
 
+@functools.cache
 def dtype_name(dtype: object) -> str:
     """Return PyTorch's name of an element type without its prefix."""
     return str(dtype).removeprefix("torch.")

@@ -34,6 +34,8 @@ class Staging:
         self._torch = torch
         self._device_memory = device_memory
         self._is_pinned = False
+        self._typed: dict[tuple[int, str], Any] = {}
+        """Each half as a tensor of one type."""
 
     @property
     def is_on_device(self) -> bool:
@@ -52,11 +54,16 @@ class Staging:
         Raises:
             ValueError: There is no such part.
         """
-        end = offset + count * ITEM_BYTES[dtype]
-        if not 0 <= half < HALVES or not 0 <= offset <= end <= self._half_bytes or offset % ITEM_BYTES[dtype]:
+        item_bytes = ITEM_BYTES[dtype]
+        end = offset + count * item_bytes
+        if not 0 <= half < HALVES or not 0 <= offset <= end <= self._half_bytes or offset % item_bytes:
             raise ValueError(f"no {count} of {dtype} at byte {offset} of half {half} of {self._half_bytes} bytes")
-        begin = half * self._half_bytes
-        return self._memory[begin + offset : begin + end].view(getattr(self._torch, dtype))
+        typed = self._typed.get((half, dtype))
+        if typed is None:
+            begin = half * self._half_bytes
+            typed = self._memory[begin : begin + self._half_bytes].view(getattr(self._torch, dtype))
+            self._typed[half, dtype] = typed
+        return typed[offset // item_bytes : end // item_bytes]
 
     def handle(self) -> dict[str, Any] | None:
         """Return what the comparer opens device memory by; None for the host's."""
@@ -76,6 +83,7 @@ class Staging:
             cuda.unpin(self._memory.data_ptr())
             self._is_pinned = False
         self._memory = None
+        self._typed = {}
         if self._device_memory is not None:
             self._device_memory.close()
 

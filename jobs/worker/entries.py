@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Generator, Iterable, Sequence
 from dataclasses import dataclass
@@ -18,6 +19,8 @@ Source = Callable[[], Iterable[Any]]
 Ties = dict[tuple[int, str], str]
 """Worker and name of a tied tensor to the name under which it is compared."""
 _MOST_CHARACTERS = 500
+_MOST_NAMES = 10_000
+"""That are remembered as such: each pass has the same ones again."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,9 +58,14 @@ def check_name(name: Any, what: str) -> str:
     Raises:
         SideError: It is no text, or could not stand in a table.
     """
-    if type(name) is str and 0 < len(name) <= _MOST_CHARACTERS and name.isprintable() and not {",", '"'} & set(name):
+    if type(name) is str and _is_name(name):
         return name
     raise SideError("rubbish", f"{what}: {name!r:.100} is no name: text without comma, quote and control characters")
+
+
+@functools.lru_cache(maxsize=_MOST_NAMES)
+def _is_name(text: str) -> bool:
+    return 0 < len(text) <= _MOST_CHARACTERS and text.isprintable() and not {",", '"'} & set(text)
 
 
 def check_tensor(tensor: Any, what: str, torch: Any) -> Any:

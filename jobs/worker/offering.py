@@ -11,6 +11,7 @@ from collections.abc import Callable, Generator, Iterator, Sequence
 from typing import Any
 
 from ..processes.serving import SideError
+from ..tensors.dtypes import dtype_name
 from ..tensors.staging_memory import Staging
 from . import devices
 from .entries import Entry, Item, Source, Ties, check_distinct, check_items, describe, find_ties
@@ -35,7 +36,8 @@ class Pass:
         self._items = items
         self._index = -1
         self._flat: Any = None
-        self._left = sum(entry.numel for entry in entries)
+        self._numels = [entry.numel for entry in entries]
+        self._left = sum(self._numels)
 
     def take(self, index: int, start: int, count: int) -> Any:
         """Return elements of a tensor, flat.
@@ -48,12 +50,12 @@ class Pass:
         Raises:
             SideError: The side yields something else than a moment ago.
         """
-        if not self._index <= index < len(self._entries) or not 0 <= start <= start + count <= self._numel(index):
+        if not self._index <= index < len(self._entries) or not 0 <= start <= start + count <= self._numels[index]:
             raise ValueError(f"{self._what}: no elements {start} to {start + count} of tensor {index} any more")
         while self._index < index:
             self._advance()
         self._left -= count
-        return self._flat[start : start + count]
+        return self._flat if count == self._numels[index] else self._flat[start : start + count]
 
     def finish_if_done(self) -> None:
         """Look whether the side yields more than it should, once every element was taken."""
@@ -71,9 +73,6 @@ class Pass:
         close = getattr(self._items, "close", None)
         if close is not None:
             close()
-
-    def _numel(self, index: int) -> int:
-        return self._entries[index].numel
 
     def _advance(self) -> None:
         # The tensor before is let go of first, so that a side need not hold two.
@@ -166,7 +165,7 @@ class Offering:
             raise ValueError("no pass is open")
         for index, start, count, offset in pieces:
             flat = self._pass.take(index, start, count)
-            view = staging.view(half, str(flat.dtype).removeprefix("torch."), count, offset)
+            view = staging.view(half, dtype_name(flat.dtype), count, offset)
             view.copy_(flat, non_blocking=True)
         self._pass.finish_if_done()
         devices.synchronize(self._device)

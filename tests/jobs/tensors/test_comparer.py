@@ -75,6 +75,17 @@ def test_the_halves_are_apart(staged: Staged) -> None:
     assert staged.compare(["float32", 3, 0], half=1)[0][1] == 64.25
 
 
+def test_the_same_pieces_are_compared_anew_each_time(staged: Staged, tmp_path: Path) -> None:
+    for value, flips in ((VALUE, 2), (REFERENCE, 0), (-VALUE, 2)):
+        staged.put(REFERENCE, value)
+        error = float(((value - REFERENCE) ** 2).sum())
+        assert staged.compare(["float32", 3, 0], signs=True)[0][1:6:4] == [error, flips]
+    (tmp_path / "other").mkdir()
+    other = Staged(staged.comparer, tmp_path / "other")
+    other.put(VALUE, VALUE)
+    assert other.compare(["float32", 3, 0])[0][:2] == [25.25, 0.0]
+
+
 def test_what_is_not_finite_is_counted_and_never_a_number(staged: Staged) -> None:
     staged.put(torch.tensor([math.inf, 1.0]), torch.tensor([math.nan, math.nan]))
     assert staged.compare(["float32", 2, 0], signs=True, roll=True) == [[None, None, None, 1, 2, None, None]]
