@@ -523,6 +523,10 @@ class CaseReceipt(Document):
     """From the first tensor offered to the last sum, all quantities and updates."""
     compared_bytes: int
     """Of both sides together."""
+    staging_bytes: int = 0
+    """Memory through which both sides offer; 0 where they take turns, which waits in files."""
+    comparer_bytes: int = 0
+    """Device memory that the comparer took at most, beside that."""
 
 
 class SealedFile(Document):

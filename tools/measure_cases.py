@@ -1,7 +1,8 @@
 """How the time of numerical cases divides into training and comparison, beside a copy of the same bytes to the host.
 
 Reads the receipts of the completed cases of a home. On a machine with a CUDA device it measures there how fast a pinned
-copy from the device is, and says how long the comparison took in units of such a copy of the same bytes.
+copy from the device is, and says how long the comparison took in units of such a copy of the same bytes. Ends with 1
+where a comparison through device memory took more than MOST_COPIES of them, or scratch more than MOST_SCRATCH_BYTES.
 """
 
 from __future__ import annotations
@@ -15,6 +16,8 @@ from typing import Any
 
 COPY_BYTES = 1 << 30
 ROUNDS = 5
+MOST_COPIES = 1.5
+MOST_SCRATCH_BYTES = 1 << 30
 
 
 def read_cases(home: Path) -> list[dict[str, Any]]:
@@ -66,6 +69,7 @@ def main() -> int:
     cases, copy = read_cases(arguments.home), measure_copy()
     if copy is not None:
         print(f"pinned copy from {copy['device']}: {copy['bytes_per_s'] / 1e9:.1f} GB/s")
+    within = bool(cases)
     for case in cases:
         rate = case["compared_bytes"] / case["compare_s"]
         line = f"{case['slot']}: training {case['train_s']:.2f} s, comparison {case['compare_s']:.2f} s"
@@ -73,11 +77,15 @@ def main() -> int:
         if copy is not None:
             case["copies"] = case["compare_s"] * copy["bytes_per_s"] / case["compared_bytes"]
             line += f", {case['copies']:.2f} copies"
-        print(line)
+        scratch = case["staging_bytes"] + case["comparer_bytes"]
+        print(f"{line}; scratch {scratch / 2**20:.0f} MiB")
+        within = within and scratch <= MOST_SCRATCH_BYTES
+        if case["transport"] == "device_memory":
+            within = within and case.get("copies", 0.0) <= MOST_COPIES
     if arguments.out:
         text = json.dumps({"cases": cases, "copy": copy}, indent=2, sort_keys=True)
         arguments.out.write_text(text + "\n", encoding="utf-8")
-    return 0 if cases else 1
+    return 0 if within else 1
 
 
 if __name__ == "__main__":

@@ -84,11 +84,12 @@ class Referee:
         command["pieces"] = [piece.compare() for piece in pieces]
         return (yield from self._ask(command, "comparing", lambda fields: _read_list(fields, "ratios", _ratio, pieces)))
 
-    def close(self) -> Step[None]:
-        """Let it end."""
-        yield from self._ask({"do": "close"}, "close", lambda _: None)
+    def close(self) -> Step[int]:
+        """Let it end; return how many bytes of a device's memory it took at most, beside the staging memory."""
+        peak_bytes = yield from self._ask({"do": "close"}, "close", lambda fields: fields.count("peak_bytes"))
         with _as_harness_error():
             self._channel.await_exit(self._limits.stall_s)
+        return peak_bytes
 
     def _ask(
         self, command: dict[str, Any], what: str, read: Callable[[Fields], T], limit_s: float | None = None

@@ -42,6 +42,8 @@ class CaseRecord:
     layouts: Layouts = field(default_factory=Layouts)
     tally: Tally = field(default_factory=Tally)
     transport: Transport | None = None
+    comparer_bytes: int = 0
+    """Device memory that the comparer took at most, beside the staging memory."""
 
     @property
     def executor(self) -> str:
@@ -66,6 +68,9 @@ class CaseRecord:
             "train_s": self.tally.train_s,
             "compare_s": self.tally.compare_s,
             "compared_bytes": self.tally.compared_bytes,
+            # Two halves for each of two sides.
+            "staging_bytes": 4 * self.transport.half_bytes,
+            "comparer_bytes": self.comparer_bytes,
         }
 
 
@@ -123,7 +128,7 @@ def run_case(bench: Bench, record: CaseRecord, records: Sequence[SideRecord], re
             _take_turns(bench, record, records, referee)
         else:
             _go_side_by_side(bench, record, records, referee)
-        alone(referee.close())
+        record.comparer_bytes = alone(referee.close())
 
 
 def _verify(bench: Bench) -> Step[CanonicalInputs]:

@@ -97,6 +97,13 @@ class Comparer:
         self._buffers: dict[int, Pair] = {}
         self._packers: dict[str, Packer] = {}
 
+    def peak_device_bytes(self) -> int:
+        """Return how much of a device's memory buffers and temporaries took at most; 0 where no device was used."""
+        cuda = self._torch.cuda
+        if not (cuda.is_available() and cuda.is_initialized()):
+            return 0
+        return sum(int(cuda.max_memory_reserved(index)) for index in range(cuda.device_count()))
+
     def close(self) -> None:
         """End the threads and drop the buffers."""
         self._pool.shutdown()

@@ -63,10 +63,11 @@ class ComparerServer:
         return {"ratios": [list(one) for one in found]}
 
     def do_close(self, _command: dict[str, Any]) -> dict[str, Any]:
-        """Let go of the memory."""
+        """Let go of the memory; say how much of a device's it reserved at most, beside the staging memory."""
+        peak_bytes = 0 if self._comparer is None else self._comparer.peak_device_bytes()
         self._release()
         self.is_closed = True
-        return {}
+        return {"peak_bytes": peak_bytes}
 
     def _prepare(self, command: dict[str, Any]) -> tuple[Comparer, Prepared]:
         if self._comparer is None:

@@ -120,6 +120,6 @@ def test_device_memory_without_a_device_is_refused(comparer: Served) -> None:
 
 def test_it_leaves_when_it_is_closed(tmp_path: Path) -> None:
     served = Served("compare", tmp_path)
-    assert served.ask("close") == {}
+    assert served.ask("close") == {"peak_bytes": 0}
     assert served.process.wait(timeout=10) == 0
     served.end()
