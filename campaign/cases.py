@@ -2,71 +2,21 @@
 
 from __future__ import annotations
 
-import zlib
-from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
-from acceptance import formats
-from acceptance.formats import Ending
+from acceptance.formats import NUMERICAL, Ending
 from campaign import documents, files
 from campaign.calibration import CASE_KINDS
+from campaign.case_tensors import check_tensors
 from campaign.inputs import PilotInputs, check_listing
 from campaign.paths import INPUTS, TENSORS, AttemptPaths
 from campaign.sealed import Finding, SealedAttempt
-
-MOST_TENSOR_BYTES = 1 << 30
-"""Most bytes of a tensors.csv: far more than there are tensors in any model, and little enough to be read at once."""
-_GZIP = 16 + zlib.MAX_WBITS
-
-
-def unpack(data: bytes, most_bytes: int = MOST_TENSOR_BYTES) -> bytes:
-    """Return what one gzip member holds.
-
-    Raises:
-        ValueError: The data is not one whole member, or holds more than the most.
-    """
-    unpacker = zlib.decompressobj(_GZIP)
-    try:
-        found = unpacker.decompress(data, most_bytes + 1)
-    except zlib.error as error:
-        raise ValueError(f"not a gzip file: {error}") from error
-    if len(found) > most_bytes:
-        raise ValueError(f"holds more than {most_bytes} bytes")
-    if not unpacker.eof:
-        raise ValueError("the gzip file is cut off")
-    if unpacker.unused_data:
-        raise ValueError(f"{len(unpacker.unused_data)} bytes follow the gzip file")
-    return found
 
 
 def comparison_of(kind: str) -> str:
     """Return what a kind of case is called in the column ``comparison``."""
     return "control" if kind == "control_case" else "candidate"
-
-
-def _check_tensors(data: bytes, planned: documents.PlannedAttempt, where: str) -> Iterator[Finding]:
-    """Yield a finding where tensors.csv.gz is not a table of the case's tensors."""
-    try:
-        rows, faults = formats.parse_table(formats.TENSORS, unpack(data), where)
-    except ValueError as error:
-        yield Finding(where=where, what=str(error))
-        return
-    if faults:
-        yield from (Finding(where=f"{fault.file}:{fault.line}", what=fault.what) for fault in faults)
-        return
-    wanted = {"workload": planned.workload, "comparison": comparison_of(planned.kind)}
-    for row in rows:
-        for name, value in wanted.items():
-            if row.values[name] != value:
-                yield Finding(where=f"{where}:{row.line}", what=f"{name} is {row.values[name]!r}, not {value!r}")
-                return
-    keys = Counter(tuple(row.values[name] for name in formats.TENSORS.key) for row in rows)
-    for key, number in keys.most_common(1):
-        if number > 1:
-            yield Finding(where=where, what=f"{number} rows stand for {', '.join(map(str, key))}")
-    if not rows:
-        yield Finding(where=where, what="it has no rows")
 
 
 def _check_case(
@@ -82,7 +32,13 @@ def _check_case(
     if TENSORS not in sealed.kept:
         yield Finding(where=where, what=f"completed without {TENSORS}")
     elif not is_known:
-        yield from _check_tensors(sealed.kept[TENSORS], planned, str(folder.tensors))
+        yield from check_tensors(
+            sealed.kept[TENSORS],
+            sealed.tables.get(NUMERICAL.file, ()),
+            workload=planned.workload,
+            comparison=comparison_of(planned.kind),
+            where=str(folder.tensors),
+        )
 
 
 def check_attempt(

@@ -18,7 +18,7 @@ from acceptance import formats
 from acceptance.formats import Kind, Row
 from campaign import documents
 from campaign.calibration import CASE_KINDS
-from campaign.cases import unpack
+from campaign.case_tensors import unpack
 from campaign.errors import EvidenceError, InfrastructureError, StateError
 from campaign.frozen import Frozen
 from campaign.paths import TENSORS, HomePaths

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from acceptance.formats import TENSORS, Ending
-from campaign import cases, documents, files, inputs
+from campaign import case_tensors, cases, documents, files, inputs
 from campaign.collect import Collection, collect
 from campaign.documents import NumericalRules
 from campaign.ledger import Ledger
@@ -102,6 +102,62 @@ def test_tensors_of_something_else_are_named(home: Home, edit: Callable[[bytes],
     assert words in edit_tensors(home, edit)
 
 
+def second_line(edit: Callable[[list[bytes]], None]) -> Callable[[bytes], bytes]:
+    """Return an edit of the fields of the first row; `TENSORS` says in which order they are."""
+
+    def change(data: bytes) -> bytes:
+        lines = data.splitlines(keepends=True)
+        fields = lines[1].split(b",")
+        edit(fields)
+        return b"".join([lines[0], b",".join(fields), *lines[2:]])
+
+    return change
+
+
+def put(**changed: str) -> Callable[[bytes], bytes]:
+    def edit(fields: list[bytes]) -> None:
+        for name, text in changed.items():
+            fields[TENSORS.header.index(name)] = text.encode()
+
+    return second_line(edit)
+
+
+def another_tensor(reference: str, value: str, rel_l2: str) -> Callable[[bytes], bytes]:
+    """Return an edit that adds a tensor to the first row's quantity."""
+
+    def change(data: bytes) -> bytes:
+        edit = put(tensor="head", reference=reference, value=value, rel_l2=rel_l2)
+        return data + edit(data).splitlines(keepends=True)[1]
+
+    return change
+
+
+@pytest.mark.parametrize(
+    ("edit", "words"),
+    [
+        (put(reference="8.00001"), "reference is 8.0 in numerical.csv, the norm of its 1 tensors is 8.00001"),
+        (put(value="0.011"), "value is 0.01 in numerical.csv, the norm of its 1 tensors is 0.011"),
+        (put(reference=""), "reference is 8.0 in numerical.csv, the norm of its 1 tensors is not finite"),
+        (put(rel_l2="0.5"), "with 0.00125 in numerical.csv; here it is 0.5, the worst is 0.5"),
+        (put(rel_l2=""), "here it is not finite, the worst is not finite"),
+        (put(tensor="head"), "here it has no row"),
+        (put(update="9"), "in update 9 has no row in numerical.csv"),
+        (put(update="9"), "in update 1 has no row in this table"),
+        (another_tensor("6.0", "0.0", "0.0"), "the norm of its 2 tensors is 10.0"),
+        (another_tensor("0.0", "0.0", "0.002"), "here it is 0.00125, the worst is 0.002"),
+    ],
+)
+def test_tensors_that_do_not_add_up_to_the_cases_rows_are_named(
+    home: Home, edit: Callable[[bytes], bytes], words: str
+) -> None:
+    assert words in edit_tensors(home, edit)
+
+
+@pytest.mark.parametrize("edit", [put(reference="8.000000000001"), another_tensor("0.0", "0.0", "0.0")])
+def test_tensors_that_add_up_but_for_rounding_have_no_finding(home: Home, edit: Callable[[bytes], bytes]) -> None:
+    assert edit_tensors(home, edit) == ""
+
+
 @pytest.mark.parametrize(
     ("edit", "words"),
     [
@@ -119,15 +175,15 @@ def test_what_is_not_one_whole_gzip_file_is_named(home: Home, edit: Callable[[by
 def test_a_small_file_that_unpacks_to_a_huge_one_is_not_unpacked() -> None:
     packed = gzip.compress(b"0" * 100_000)
     with pytest.raises(ValueError, match="more than 1000 bytes"):
-        cases.unpack(packed, most_bytes=1000)
-    assert cases.unpack(packed, most_bytes=100_000) == b"0" * 100_000
+        case_tensors.unpack(packed, most_bytes=1000)
+    assert case_tensors.unpack(packed, most_bytes=100_000) == b"0" * 100_000
 
 
 def test_tensors_that_were_read_before_are_hashed_and_not_parsed_again(
     home: Home, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run(home)
-    monkeypatch.setattr(cases, "unpack", lambda *_: pytest.fail("parsed again"))
+    monkeypatch.setattr(case_tensors, "unpack", lambda *_: pytest.fail("parsed again"))
     assert run(home).findings == ()
     home.folder(CASE).tensors.write_bytes(b"x")
     assert "changed after it was sealed" in findings(home)
