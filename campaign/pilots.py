@@ -15,6 +15,8 @@ from campaign.paths import HomePaths
 TENSOR_ROW_BYTES = 64
 """About what a row of tensors.csv takes once it is compressed, its share of numerical.csv and vacuity.csv included."""
 _NUM_QUANTITIES = 5
+_NUM_PARKED = 3
+"""Parameters and both moments: what a side that does not have the device goes on from."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,10 +27,21 @@ class CaseSize:
     """Size by SHA-256 of its canonical inputs."""
     num_tensors: int
     """Parameters of all workers, tied ones counted as often as they are named."""
+    parameter_bytes: int
+    """Bytes of the parameters of all workers."""
 
     def table_bytes(self, updates: int) -> int:
         """Return about what the tables of one case take."""
         return updates * _NUM_QUANTITIES * self.num_tensors * TENSOR_ROW_BYTES
+
+    def private_bytes(self, *, copies_inputs: bool) -> int:
+        """Return the most that a case whose sides take turns keeps in its node's private folders.
+
+        Args:
+            copies_inputs: Whether the canonical inputs are copied there, as for a side with a launch prefix.
+        """
+        copied = sum(self.files.values()) if copies_inputs else 0
+        return (_NUM_QUANTITIES + 2 * _NUM_PARKED) * self.parameter_bytes + copied
 
 
 def read_experience(home: HomePaths, owners: Mapping[str, str]) -> Experience:
@@ -67,9 +80,12 @@ def read_case_sizes(home: HomePaths) -> dict[str, CaseSize]:
         path = home.attempt(receipt.slot, receipt.attempt).inputs
         if path.is_file():
             inputs = Inputs.read(path)
-            parameters = [one.sha256 for one in inputs.state if one.quantity == "parameters"]
-            number = sum(num_tensors(home.input_tensors(sha256)) for sha256 in parameters)
-            found[workload] = CaseSize(files=inputs.files, num_tensors=number)
+            parameters = [one for one in inputs.state if one.quantity == "parameters"]
+            found[workload] = CaseSize(
+                files=inputs.files,
+                num_tensors=sum(num_tensors(home.input_tensors(one.sha256)) for one in parameters),
+                parameter_bytes=sum(one.bytes for one in parameters),
+            )
     return found
 
 

@@ -45,6 +45,18 @@ class InputsRow:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PrivateRow:
+    """What numerical cases keep in the private folders of their node while their sides take turns on the device."""
+
+    num_workloads: int
+    """Workloads whose sides take turns."""
+    most_bytes: int | None
+    """Of the workload that needs most: cases of one allocation follow one another. None while a pilot is missing."""
+    workload: str
+    """That workload; empty while a pilot is missing."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class AllocationRow:
     """The allocations of one side and phase."""
 
@@ -91,6 +103,8 @@ class Plan:
     slots: tuple[SlotRow, ...]
     inputs: InputsRow | None
     """None where the numerical family is not declared."""
+    private: PrivateRow | None
+    """None where no sides take turns."""
     allocations: tuple[AllocationRow, ...]
     balance: tuple[BalanceRow, ...]
     true_ratios: tuple[float, ...]
@@ -124,6 +138,7 @@ def make_plan(
         num_devices=config.num_devices,
         slots=_slot_rows(config, slots, sizes or {}),
         inputs=_inputs_row(names, sizes or {}) if config.numerical is not None else None,
+        private=_private_row(config, expansion, sizes or {}),
         allocations=_allocation_rows(config, expansion, slots, known or Experience()),
         balance=_balance_rows(expansion, slots),
         true_ratios=tuple(true_ratios),
@@ -173,6 +188,18 @@ def _inputs_row(names: Sequence[str], sizes: Mapping[str, CaseSize]) -> InputsRo
         return InputsRow(num_workloads=len(names), about_bytes=None)
     files = {sha256: num_bytes for name in names for sha256, num_bytes in sizes[name].files.items()}
     return InputsRow(num_workloads=len(names), about_bytes=sum(files.values()))
+
+
+def _private_row(config: Config, expansion: Expansion, sizes: Mapping[str, CaseSize]) -> PrivateRow | None:
+    rules = numerical_rules(config, expansion)
+    names = sorted({*rules.serialized, *rules.shared_executor}) if rules is not None else []
+    if not names:
+        return None
+    if not set(names) <= set(sizes):
+        return PrivateRow(num_workloads=len(names), most_bytes=None, workload="")
+    copies = any(side is not None and bool(side.launch) for side in (config.baseline, config.candidate))
+    most, workload = max((sizes[name].private_bytes(copies_inputs=copies), name) for name in names)
+    return PrivateRow(num_workloads=len(names), most_bytes=most, workload=workload)
 
 
 # --- allocations and time ---------------------------------------------------------------------------------------------

@@ -16,7 +16,7 @@ from campaign.config.load import load_config
 from campaign.config.model import Config
 from campaign.paths import HomePaths
 from campaign.pilots import read_case_sizes, read_experience
-from campaign.plan import AllocationRow, Plan, SlotRow, make_plan
+from campaign.plan import AllocationRow, Plan, PrivateRow, SlotRow, make_plan
 from campaign.protocol import departures
 from campaign.table import table
 
@@ -118,7 +118,17 @@ def _slots(plan: Plan) -> str:
     if plan.inputs is not None:
         size = _bytes(plan.inputs.about_bytes, BEFORE_PILOTS)
         rows.append(("baseline", "pilot", "inputs/", f"of {plan.inputs.num_workloads}", size, size))
-    return table(("side", "phase", "kind", "slots", "disk, about", "disk, at most"), rows)
+    text = table(("side", "phase", "kind", "slots", "disk, about", "disk, at most"), rows)
+    return text if plan.private is None else f"{text}\n{_private(plan.private)}"
+
+
+def _private(row: PrivateRow) -> str:
+    """Return the sentence on what a node needs beside the home's disk."""
+    known = f"at most {_bytes(row.most_bytes)} ({row.workload})" if row.workload else BEFORE_PILOTS
+    return (
+        f"In the private folders of the node (TMPDIR), for a case whose sides take turns on the device "
+        f"({row.num_workloads} workloads): {known}."
+    )
 
 
 def _hours(value: float | None, absent: str) -> str:

@@ -194,6 +194,9 @@ def test_the_size_of_cases_is_not_known_before_the_pilots(capsys: pytest.Capture
     assert f"baseline pilot inputs/ of 117 {unknown} {unknown}" in lines
     _, value = as_json(capsys, "plan", str(EXAMPLE))
     assert value["inputs"] == {"num_workloads": 117, "about_bytes": None}
+    turns = "In the private folders of the node (TMPDIR), for a case whose sides take turns on the device"
+    assert any(line.startswith(turns) and line.endswith(f"{unknown}.") for line in lines)
+    assert value["private"]["most_bytes"] is None
 
 
 def test_pilots_say_how_large_inputs_and_cases_are(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -208,6 +211,23 @@ def test_pilots_say_how_large_inputs_and_cases_are(tmp_path: Path, capsys: pytes
     assert about["case"] == about["control_case"] == TEXT_BYTES + 5 * 5 * TENSOR_ROW_BYTES
     hours = {row["phase"]: row["about_device_hours"] for row in value["allocations"] if row["side"] == "candidate"}
     assert hours["numerical"] == pytest.approx(3.0 / 3600)  # what the completed case took
+    assert value["private"] is None  # both sides are on the device at once
+
+
+@pytest.mark.parametrize("launch", ["", 'launch = ["wrap"]'])
+def test_pilots_say_how_much_room_sides_that_take_turns_need(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], launch: str
+) -> None:
+    built = build_home(tmp_path / "home", SMALL[:1], numerical=NumericalRules())
+    config = tmp_path / "campaign.toml"
+    config.write_text(ONE_WORKLOAD.replace("[numerical]", f'{launch}\n[numerical]\nserialized = ["sync-*"]'))
+    _, value = as_json(capsys, "plan", str(config), "--home", str(built.paths.root))
+    inputs = built.inputs(SMALL[0].name)
+    # Five quantities of one side, and parameters and moments of both; a container sees no home, so inputs are copied.
+    most = 11 * inputs.state[0].bytes + (inputs.state[0].bytes + inputs.batches[0].bytes if launch else 0)
+    assert value["private"] == {"num_workloads": 1, "most_bytes": most, "workload": "sync-b4"}
+    assert main(["plan", str(config), "--home", str(built.paths.root)]) == 0
+    assert "(1 workloads): at most" in capsys.readouterr().out
 
 
 def test_init_into_a_file_is_an_error_of_the_user(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
