@@ -42,6 +42,37 @@ class Runner:
         """Return the loss of the last update."""
         raise NotImplementedError("return the last loss")
 
+    # What [numerical] of campaign.toml calls; without that table it can stay as it is. docs/adapter.md says what each
+    # method must do. A worker is one of the models that are trained side by side, 0 if there is only one.
+    #
+    # def state(self, quantity: str) -> Iterator[tuple[int, str, torch.Tensor]]:
+    #     """Yield (worker, name, tensor) of parameters, gradients, exp_avg or exp_avg_sq, always in the same order."""
+    #
+    # def load_state(self, tensors: Mapping[tuple[str, int, str], torch.Tensor], step: int) -> None:
+    #     """Copy {(quantity, worker, name): tensor} into the live tensors; absent moments become zero."""
+    #
+    # def batch(self, step: int) -> Mapping[str, torch.Tensor]:
+    #     """Return all inputs of update number `step`, without moving the loader on; of the baseline alone."""
+    #
+    # def update_on(self, batch: Mapping[str, torch.Tensor]) -> Sequence[float]:
+    #     """Make one update on given inputs, without consensus; return the loss of each worker."""
+    #
+    # def optimizer_check(
+    #     self,
+    #     parameters: Mapping[tuple[int, str], torch.Tensor],
+    #     gradients: Sequence[Mapping[tuple[int, str], torch.Tensor]],
+    #     steps: int,
+    # ) -> Iterator[tuple[str, int, str, torch.Tensor]]:
+    #     """Run the optimizer alone; yield (quantity, worker, name, tensor) of parameters and both moments."""
+    #
+    # def mix(
+    #     self, parameters: Mapping[tuple[int, str], torch.Tensor], round: int
+    # ) -> Iterator[tuple[int, str, torch.Tensor]]:
+    #     """Run consensus alone, on the parameters of all workers; yield (worker, name, tensor)."""
+    #
+    # def engaged(self) -> Mapping[str, int | str]:
+    #     """Say which path really ran: cases and timed pairs must name the same one."""
+
 
 def baseline(config: Mapping[str, Any], *, seed: int, device: str) -> Runner:
     """Return the implementation in use."""
