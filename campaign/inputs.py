@@ -169,6 +169,46 @@ def check_folder(
     return tuple(findings), stamps
 
 
+def check_before_use(paths: HomePaths, listings: Iterable[str], known: Mapping[str, Stamp]) -> dict[str, Stamp]:
+    """Check the canonical inputs that cases are about to run on; a case that meets others ends for good.
+
+    A file is hashed unless the file system says that it is the one that was hashed before.
+
+    Args:
+        paths: The home.
+        listings: Digests of the lists that the cases are planned on.
+        known: Stamps of the files whose digest was found right before, by name.
+
+    Returns:
+        The stamps of all files that were looked at.
+
+    Raises:
+        EvidenceError: A file is not there, or is not the one that was recorded.
+    """
+    stamps: dict[str, Stamp] = {}
+
+    def look(path: Path, num_bytes: int | None) -> None:
+        if path.name not in stamps:
+            stamps[path.name] = _look(path, num_bytes, known.get(path.name))
+
+    path = paths.inputs
+    try:
+        for sha256 in dict.fromkeys(listings):
+            path = paths.inputs_listing(sha256)
+            look(path, None)
+            for name, num_bytes in Inputs.read(path).files.items():
+                path = paths.input_tensors(name)
+                look(path, num_bytes)
+    except (EvidenceError, OSError) as error:
+        raise EvidenceError(
+            "a canonical input is not what the baseline's pilot recorded",
+            where=str(path),
+            why=error.what if isinstance(error, EvidenceError) else f"cannot be looked at: {error.strerror}",
+            hint="restore the file from a copy of the home; a shared file system may also show it late: try again",
+        ) from error
+    return stamps
+
+
 # --- sizes ------------------------------------------------------------------------------------------------------------
 
 

@@ -21,6 +21,7 @@ from campaign.calibration import CASE_KINDS
 from campaign.case_tensors import unpack
 from campaign.errors import EvidenceError, InfrastructureError, StateError
 from campaign.frozen import Frozen
+from campaign.inputs import check_before_use
 from campaign.paths import TENSORS, HomePaths
 from campaign.sealed import Expected, SealedAttempt, TamperedError, read_attempt
 from campaign.submission.acts import History, IntendedAttempt
@@ -66,6 +67,9 @@ class Rerun:
     device: str
     """What the retained attempt ran on."""
     device_again: str
+    transport: str
+    """How tensors reached the comparer then, and so in which pieces they were added up."""
+    transport_again: str
     comparisons: tuple[Comparison, ...]
 
     @property
@@ -80,8 +84,8 @@ class Rerun:
 
     @property
     def same_kind(self) -> bool:
-        """Whether both ran on the same kind of device: on another one the numbers may differ."""
-        return self.device == self.device_again
+        """Whether both ran on the same kind of device in the same way: otherwise the numbers may differ."""
+        return (self.device, self.transport) == (self.device_again, self.transport_again)
 
     @property
     def largest(self) -> Difference | None:
@@ -108,7 +112,7 @@ class Retained:
 
 
 def read_retained(paths: HomePaths, frozen: Frozen, history: History, slot: str, attempt: int) -> Retained:
-    """Read a completed case and check that it is what its receipt sealed.
+    """Read a completed case, and check that it is what its receipt sealed and that its inputs are still there.
 
     Args:
         paths: The home.
@@ -120,6 +124,7 @@ def read_retained(paths: HomePaths, frozen: Frozen, history: History, slot: str,
     Raises:
         StateError: The slot is no case.
         TamperedError: The attempt is not what was sealed.
+        EvidenceError: A canonical input is gone or changed.
     """
     if frozen.slots()[slot].kind not in CASE_KINDS:
         raise StateError(f"{slot} is no numerical case", hint="cases are baseline/control-case/... and ID/case/...")
@@ -137,6 +142,7 @@ def read_retained(paths: HomePaths, frozen: Frozen, history: History, slot: str,
     sealed, findings = read_attempt(paths.attempt(slot, attempt), expected)
     if sealed is None:
         raise TamperedError(findings, hint="campaign collect")
+    check_before_use(paths, [intended.inputs_sha256], {})
     return Retained(plan=plan, sealed=sealed)
 
 
@@ -208,7 +214,10 @@ def run_again(
         raise TamperedError(findings)
     if sealed.receipt.ending is not formats.Ending.COMPLETED:
         why = f"{sealed.receipt.ending}: {sealed.receipt.reason}"
-        raise InfrastructureError("the case did not run to its end this time", where=str(folder.root), why=why)
+        hint = f"what it left is kept: {scratch.root}"
+        raise InfrastructureError(
+            "the case did not run to its end this time", where=str(folder.root), why=why, hint=hint
+        )
     return sealed
 
 
@@ -302,6 +311,10 @@ def device_kind(start: documents.Start) -> str:
     return "+".join(f"{one.get('kind', '')}:{one.get('name', '')}" for one in start.devices) or start.device
 
 
+def _transport(sealed: SealedAttempt) -> str:
+    return sealed.receipt.case.transport if sealed.receipt.case is not None else ""
+
+
 def compare(retained: SealedAttempt, again: SealedAttempt) -> Rerun:
     """Compare what a case left with what it left when it was run again.
 
@@ -315,5 +328,7 @@ def compare(retained: SealedAttempt, again: SealedAttempt) -> Rerun:
         attempt=retained.receipt.attempt,
         device=device_kind(retained.start),
         device_again=device_kind(again.start),
+        transport=_transport(retained),
+        transport_again=_transport(again),
         comparisons=tuple(compare_table(table, _rows(retained, table), _rows(again, table)) for table in COMPARED),
     )

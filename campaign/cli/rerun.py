@@ -82,6 +82,8 @@ def value(result: Rerun) -> dict[str, Any]:
         "identical": result.is_identical,
         "device": result.device,
         "device_again": result.device_again,
+        "transport": result.transport,
+        "transport_again": result.transport_again,
         "tables": [
             {"table": one.table, "rows": one.num_rows, "differences": len(one.differences)}
             for one in result.comparisons
@@ -95,9 +97,10 @@ def text(result: Rerun) -> str:
     """Return the result for reading."""
     rows = ", ".join(f"{one.num_rows} of {one.table}" for one in result.comparisons if one.num_rows)
     head = f"{result.slot} attempt {result.attempt}: {'identical' if result.is_identical else 'differs'}; rows: {rows}"
-    lines = [head, f"device: {result.device}"]
+    lines = [head, f"device: {result.device}, {result.transport}"]
     if not result.same_kind:
-        lines.append(f"this time: {result.device_again}: equal numbers are promised on the same kind of device alone")
+        again = f"{result.device_again}, {result.transport_again}"
+        lines.append(f"this time: {again}: equal numbers are promised on the same kind of device and transport alone")
     if result.is_identical:
         return "\n".join(lines)
     largest = result.largest

@@ -8,14 +8,15 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 from campaign import ledger as ledgers
 from campaign.documents import Act, Document, Phase
 from campaign.errors import EvidenceError, InfrastructureError, StateError
 from campaign.frozen import Frozen, check_recorded, read_frozen
+from campaign.inputs import Stamp, check_before_use
 from campaign.observation import Observer, View, live_local_jobs
 from campaign.paths import HomePaths
 from campaign.processes import Machine, read_machine
@@ -82,6 +83,8 @@ class Desk:
     visible_devices: str
     """The caller's CUDA_VISIBLE_DEVICES."""
     sleep: Callable[[float], None] = time.sleep
+    right_inputs: dict[str, Stamp] = field(default_factory=dict)
+    """Files of canonical inputs that this desk has found right: they are not hashed again unless they changed."""
 
     def history(self) -> acts.History:
         """Return what the ledger says now."""
@@ -201,14 +204,28 @@ class Desk:
                 hint="restore the folder from a copy of the home; nothing was submitted",
             )
 
+    def check_inputs(self, batches: Iterable[Batch]) -> None:
+        """Refuse to submit cases whose canonical inputs are gone or changed: their attempts would be used up.
+
+        Raises:
+            EvidenceError: A file is not what the baseline's pilot recorded; nothing was submitted.
+        """
+        attempts = [attempt for batch in batches for one in batch.allocations for attempt in one.attempts]
+        listings = [attempt.inputs_sha256 for attempt in attempts if attempt.inputs_sha256]
+        if listings:
+            self.right_inputs.update(check_before_use(self.paths, listings, self.right_inputs))
+
     def hand_over(self, wish: Wish, shown: Order, say: Say) -> list[acts.Submitted]:
         """Submit what was shown, one batch after another.
 
         Raises:
+            EvidenceError: A canonical input of a case is gone or changed.
             StateError: The campaign has changed since.
             InfrastructureError: A batch was refused, or it is open whether it was submitted; later ones were not tried.
         """
         done = []
+        # Before the lock is taken: hashing may take a while.
+        self.check_inputs(shown.all)
         with ledgers.Ledger.open(self.paths, self.clock) as ledger:
             self.check_frozen()
             view = self.view(wish.candidate)

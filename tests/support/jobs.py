@@ -82,6 +82,19 @@ def run(plan_path, wish):
           "overhead_s": 0.0, "receipts": receipts})
 
 
+def record_inputs(home, folder, workload, protocol):
+    (home / "inputs").mkdir(exist_ok=True)
+    state = b"the parameters of " + workload.encode()
+    digest = hashlib.sha256(state).hexdigest()
+    (config,) = [one["config_sha256"] for one in protocol["workloads"] if one["name"] == workload]
+    listing = json.dumps({"format": "inputs/1", "workload": workload, "config_sha256": config, "moments": "fresh",
+        "step": 0, "state": [{"quantity": "parameters", "worker": 0, "sha256": digest, "bytes": len(state)}],
+        "batches": []}).encode()
+    (home / "inputs" / (digest + ".safetensors")).write_bytes(state)
+    (home / "inputs" / (hashlib.sha256(listing).hexdigest() + ".json")).write_bytes(listing)
+    (folder / "inputs.json").write_bytes(listing)
+
+
 def one(home, plan, attempt, started, node, boot, wish):
     folder = home / "attempts" / attempt["slot"] / str(attempt["attempt"])
     folder.mkdir(parents=True)
@@ -107,7 +120,7 @@ def one(home, plan, attempt, started, node, boot, wish):
         calibration = {"updates_per_s": rate, "tokens_per_update": 8.0, "startup_s": 0.1, "updates": 4}
         protocol = json.loads((home / "protocol.json").read_text())
         if protocol["numerical"] and attempt["order"] == ["baseline"]:
-            (folder / "inputs.json").write_text(json.dumps({"of": attempt["workload"]}))
+            record_inputs(home, folder, attempt["workload"], protocol)
     listed = []
     for path in sorted(folder.iterdir()):
         data = path.read_bytes()

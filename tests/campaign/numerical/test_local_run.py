@@ -91,6 +91,17 @@ def test_a_case_that_runs_again_gives_the_same_numbers_and_leaves_the_home_alone
     assert list(tmp_path.iterdir()) == []
 
 
+def test_a_case_whose_inputs_are_gone_is_not_run_again(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = next(home.glob("inputs/*.safetensors"))
+    data = path.read_bytes()
+    path.unlink()
+    try:
+        assert main(["rerun", CONTROL, "--home", str(home)]) == 5
+    finally:
+        path.write_bytes(data)
+    assert str(path) in capsys.readouterr().err
+
+
 def test_only_a_completed_case_can_be_run_again(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["rerun", "baseline/pilot/plain", "--home", str(home)]) == 2
     assert "is no numerical case" in capsys.readouterr().err

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,7 +11,7 @@ from acceptance.formats import Ending
 from campaign.calibration import Experience, about_seconds
 from campaign.documents import AllocationPlan, Calibration, NumericalRules, Slot, ThroughputRules
 from campaign.errors import EvidenceError
-from campaign.files import sha256_bytes
+from campaign.files import sha256_file
 from campaign.ledger import read_entries
 from campaign.observation import View
 from campaign.progress import Gate, gates_out_of_reach, status_text, summarise
@@ -59,7 +58,7 @@ def test_cases_come_after_the_pilots_and_are_planned_on_the_recorded_inputs(home
     assert {name.split("/")[1] for name in submit(desk).choice.slots} == {"pilot"}
     run_jobs(home, cluster)
     submit(desk)
-    sha256 = sha256_bytes(json.dumps({"of": NAME}).encode())
+    sha256 = sha256_file(home.paths.attempt(f"baseline/pilot/{NAME}", 1).inputs)
     found = planned(home)
     assert found[CASE] == found[CONTROL] == (0, sha256)
     others = {name: said for name, said in found.items() if "case" not in name}
@@ -73,6 +72,52 @@ def test_cases_come_after_the_pilots_and_are_planned_on_the_recorded_inputs(home
         for attempt in allocation["attempts"]
     }
     assert intended[CASE] == intended[CONTROL] == sha256
+
+
+def recorded(home: JobHome) -> Path:
+    """Return the one file of tensors that the stand-in's pilot recorded."""
+    (path,) = home.paths.inputs.glob("*.safetensors")
+    return path
+
+
+def test_a_case_whose_inputs_are_gone_or_changed_is_not_submitted_and_loses_no_attempt(
+    home: JobHome, cluster: Cluster
+) -> None:
+    desk = make_desk(home, cluster)
+    submit(desk)
+    run_jobs(home, cluster)
+    path, before = recorded(home), home.acts()
+    data = path.read_bytes()
+    path.write_bytes(data[:-1] + b"?")
+    with pytest.raises(EvidenceError, match="not what the baseline's pilot recorded") as changed:
+        submit(desk)
+    assert (changed.value.where, "it was changed" in changed.value.why) == (str(path), True)
+    path.unlink()
+    with pytest.raises(EvidenceError, match="not what the baseline's pilot recorded"):
+        submit(desk)
+    assert [act for act in home.acts()[len(before) :] if act == "intent"] == []
+    path.write_bytes(data)
+    assert {CASE, CONTROL} <= set(submit(desk).choice.slots)
+
+
+def test_pilots_and_pairs_do_not_ask_for_the_inputs(home: JobHome, cluster: Cluster) -> None:
+    desk = make_desk(home, cluster)
+    submit(desk)
+    run_jobs(home, cluster)
+    recorded(home).unlink()
+    wish = Wish(candidate=CANDIDATE, cluster="slurm", phase="throughput")
+    assert {name.split("/")[1] for name in submit(desk, wish).choice.slots} == {"pair"}
+
+
+def test_inputs_that_were_hashed_are_not_hashed_again_by_the_same_command(
+    home: JobHome, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    desk = make_desk(home, cluster)
+    submit(desk)
+    run_jobs(home, cluster)
+    submit(desk, Wish(candidate=CANDIDATE, cluster="slurm", phase="baseline"))
+    monkeypatch.setattr("campaign.files.sha256_regular", lambda _: pytest.fail("hashed again"))
+    assert CASE in submit(desk, Wish(candidate=CANDIDATE, cluster="slurm", phase="numerical")).choice.slots
 
 
 def test_a_phase_of_its_own_holds_the_cases_of_the_candidate_alone(home: JobHome, cluster: Cluster) -> None:
