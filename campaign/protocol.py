@@ -19,6 +19,8 @@ PAIR: tuple[documents.SideName, documents.SideName] = ("baseline", "candidate")
 CONTROL: tuple[documents.SideName, documents.SideName] = ("baseline", "baseline_again")
 UNMEASURED = ("convergence",)
 """Families that may be planned and counted, but that no harness of this release measures."""
+_LEAST_SIGNAL = 1000
+"""How many times the absolute allowance of an isolated check the values must be that it is given."""
 
 
 def build_protocol(config: Config) -> documents.Protocol:
@@ -74,6 +76,12 @@ def numerical_rules(config: Config, expansion: Expansion) -> documents.Numerical
             ("numerical", "shared_executor"),
             "shared_executor without controls: it is the control that runs in one process",
             hint="set controls = true, or name the workloads in serialized",
+        )
+    if not Decimal(rules.isolated_atol) * _LEAST_SIGNAL <= Decimal(rules.isolated_sd):
+        raise config.error(
+            ("numerical", "isolated_atol" if "isolated_atol" in rules.model_fields_set else "isolated_sd"),
+            f"isolated_atol {rules.isolated_atol} allows any error of values that small",
+            hint=f"isolated_sd, now {rules.isolated_sd}, must be at least {_LEAST_SIGNAL} times isolated_atol",
         )
     names = [workload.name for workload in expansion.workloads]
     resolved = {key: _resolve(config, key, names) for key in ("serialized", "shared_executor")}

@@ -170,6 +170,8 @@ def _message(error: ErrorDetails) -> tuple[str, str]:
         return f"{dotted} is missing", f"add {path[-1]} = ..."
     if error["type"] == "value_error":
         return f"{dotted}: {error['ctx']['error']}", ""
+    if error["type"] == "tuple_type":
+        return f"{dotted}: must be a list, not {error['input']!r}", f"{path[-1]} = [...]"
     message = error["msg"].removeprefix("Input ")
     given = "" if isinstance(error["input"], dict | list) else f", not {error['input']!r}"
     return f"{dotted}: {message}{given}", ""

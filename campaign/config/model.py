@@ -15,6 +15,7 @@ from campaign import bounds, documents
 from campaign.config.locate import KeyPath, Places, locate
 from campaign.config.values import (
     Adapter,
+    BelowOne,
     Entries,
     FilePath,
     Fraction,
@@ -32,7 +33,6 @@ from campaign.config.values import (
     SecondsOrZero,
     Text,
     Texts,
-    Tolerance,
     Variable,
     Variables,
 )
@@ -193,23 +193,23 @@ class Numerical(Table):
         default=_default(documents.NumericalRules, "moments"),
         description="whether Adam's moments start at zero, or as the baseline's warm-up left them",
     )
-    loss_atol: Tolerance = Field(
+    loss_atol: Fraction = Field(
         default=_default(documents.NumericalRules, "loss_atol"),
         description="what a worker's losses may differ by in any case, in nats",
     )
-    loss_rtol: Tolerance = Field(
+    loss_rtol: Fraction = Field(
         default=_default(documents.NumericalRules, "loss_rtol"),
         description="and in proportion to the baseline's loss",
     )
-    gradients_threshold: Ratio = Field(
+    gradients_threshold: BelowOne = Field(
         default=_default(documents.NumericalRules, "gradients_threshold"),
         description="relative L2 difference that the clipped gradients must stay below",
     )
-    parameters_threshold: Ratio = Field(
+    parameters_threshold: BelowOne = Field(
         default=_default(documents.NumericalRules, "parameters_threshold"),
         description="the same of the parameters",
     )
-    updates_threshold: Ratio = Field(
+    updates_threshold: BelowOne = Field(
         default=_default(documents.NumericalRules, "updates_threshold"),
         description="the same of the updates (parameters after minus before)",
     )
@@ -217,23 +217,23 @@ class Numerical(Table):
         default=_default(documents.NumericalRules, "tensor_floor"),
         description="share of the whole quantity's size per element below which no single tensor's reference counts",
     )
-    tensor_gradients: Ratio = Field(
+    tensor_gradients: BelowOne = Field(
         default=_default(documents.NumericalRules, "tensor_gradients"),
         description="relative difference above which a single tensor of the gradients is flagged",
     )
-    tensor_parameters: Ratio = Field(
+    tensor_parameters: BelowOne = Field(
         default=_default(documents.NumericalRules, "tensor_parameters"),
         description="relative difference above which a single tensor of the parameters is flagged",
     )
-    tensor_updates: Ratio = Field(
+    tensor_updates: BelowOne = Field(
         default=_default(documents.NumericalRules, "tensor_updates"),
         description="relative difference above which a single tensor of the updates is flagged",
     )
-    tensor_exp_avg: Ratio = Field(
+    tensor_exp_avg: BelowOne = Field(
         default=_default(documents.NumericalRules, "tensor_exp_avg"),
         description="the same of exp_avg",
     )
-    tensor_exp_avg_sq: Ratio = Field(
+    tensor_exp_avg_sq: BelowOne = Field(
         default=_default(documents.NumericalRules, "tensor_exp_avg_sq"),
         description="the same of exp_avg_sq",
     )
@@ -255,7 +255,7 @@ class Numerical(Table):
         default=_default(documents.NumericalRules, "isolated_sd"),
         description="standard deviation of the values that the isolated checks supply",
     )
-    isolated_rtol: Tolerance = Field(
+    isolated_rtol: Fraction = Field(
         default=_default(documents.NumericalRules, "isolated_rtol"),
         description="relative part of an isolated check's allowance",
     )

@@ -229,9 +229,10 @@ Fraction: TypeAlias = Annotated[
     str, _within(lambda value: 0 <= value < 1, "from 0 to below 1"), WithJsonSchema(_DECIMAL_SCHEMA)
 ]
 
-Tolerance: TypeAlias = Annotated[
-    str, _within(lambda value: 0 <= value <= 100, "from 0 to 100"), WithJsonSchema(_DECIMAL_SCHEMA)
+BelowOne: TypeAlias = Annotated[
+    str, _within(lambda value: 0 < value < 1, "above 0 and below 1"), WithJsonSchema(_DECIMAL_SCHEMA)
 ]
+"""A relative difference that a gate may allow: of updates that were never made it is 1."""
 PositiveFraction: TypeAlias = Annotated[
     str, _within(lambda value: 0 < value <= 1, "above 0 and at most 1"), WithJsonSchema(_DECIMAL_SCHEMA)
 ]
