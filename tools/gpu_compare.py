@@ -303,7 +303,7 @@ def main() -> int:
     parser.add_argument("--scale", type=int, default=1, help="divides the widths, for a rehearsal")
     parser.add_argument("--threads", type=int, default=os.cpu_count() or 1, help="of the comparer, on the host")
     options = parser.parse_args()
-    report: dict[str, Any] = {"options": {**vars(options), "out": str(options.out)}}
+    report: dict[str, Any] = {"options": {**vars(options), "out": options.out.name}}
     try:
         measure(options, report)
     finally:
