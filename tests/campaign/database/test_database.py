@@ -284,8 +284,8 @@ def test_a_cache_that_somebody_else_has_open_is_not_called_broken(
     prepare = database._prepare_connection
 
     def impatient(connection: sqlite3.Connection, record: object) -> None:
-        prepare(connection, record)
         connection.execute("PRAGMA busy_timeout = 0")
+        prepare(connection, record)
 
     monkeypatch.setattr(database, "_prepare_connection", impatient)
     other = sqlite3.connect(path, isolation_level=None)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import _ctypes
 import re
 import subprocess
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -256,20 +257,46 @@ CASES: dict[str, tuple[str, Ending, str]] = {
 }
 
 
+NEAR = [
+    "crash_updates",
+    "crash_code",
+    "exit_politely",
+    "garbage",
+    "three_counts",
+    "float_tokens",
+    "negative_skips",
+    "no_microbatch",
+    "huge_tokens",
+    "huge_microbatches",
+    "surrogate_name",
+    "surrogate_error",
+    "engaged_huge",
+    "infinite_loss",
+    "integer_loss",
+    "engaged_list",
+    "no_updates",
+    "foreign_later",
+    "foreign_package_path",
+    "limits",
+    "pins",
+    "warns",
+]
+"""Cases of which another one takes the same way through the harness: they run among the long tests."""
+
+
 def attempt_of(case: str) -> documents.PlannedAttempt:
     return SOLO.replace(slot=f"baseline/solo/{case.replace('_', '-')}/r1")
 
 
-@pytest.fixture(scope="module")
-def job(tmp_path_factory: pytest.TempPathFactory) -> Bench:
-    root = tmp_path_factory.mktemp("endings").resolve()
+def run_job(root: Path, cases: Sequence[str]) -> Bench:
+    """Run some cases, one after another, in one job."""
     live = root / "live"
     write_tree(live, {"live_module.py": "x = 1\n"})
     (live / "libforeign.so").write_bytes(Path(_ctypes.__file__).read_bytes())
     sources = {f"{name}.py": text.replace("LIVE", str(live)) for name, (text, _, _) in CASES.items()}
     bench = make_bench(root, sources, limits=LIMITS)
     plans = []
-    for name in CASES:
+    for name in cases:
         runnable = bench.runnables["baseline"]
         bench.runnables["baseline"] = runnable.replace(adapter=f"{name}:build")
         plans.append(bench.plan(attempt_of(name), allocation=name))
@@ -278,8 +305,28 @@ def job(tmp_path_factory: pytest.TempPathFactory) -> Bench:
     return bench
 
 
-@pytest.mark.parametrize("case", CASES)
+@pytest.fixture(scope="module")
+def job(tmp_path_factory: pytest.TempPathFactory) -> Bench:
+    return run_job(tmp_path_factory.mktemp("endings").resolve(), [name for name in CASES if name not in NEAR])
+
+
+@pytest.fixture(scope="module")
+def long_job(tmp_path_factory: pytest.TempPathFactory) -> Bench:
+    return run_job(tmp_path_factory.mktemp("more endings").resolve(), [*NEAR, "once_more"])
+
+
+@pytest.mark.parametrize("case", [name for name in CASES if name not in NEAR])
 def test_a_side_that_misbehaves_ends_its_attempt_with_that_reason(job: Bench, case: str) -> None:
+    check_ending(job, case)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("case", [*NEAR, "once_more"])
+def test_a_side_that_misbehaves_in_another_way_ends_likewise(long_job: Bench, case: str) -> None:
+    check_ending(long_job, case)
+
+
+def check_ending(job: Bench, case: str) -> None:
     _, ending, pattern = CASES[case]
     receipt = job.receipt(attempt_of(case))
     assert (receipt.ending, job.ended(case).reason) == (ending, "done"), receipt.reason
@@ -388,8 +435,8 @@ def test_a_full_disk_of_its_own_is_no_fault_of_a_side(tmp_path: Path) -> None:
 def test_the_exit_of_the_process_stands_in_the_receipt(job: Bench) -> None:
     (killed,) = job.receipt(attempt_of("crash_signal")).sides
     assert (killed.exit_code, killed.signal) == (None, 11)
-    (left,) = job.receipt(attempt_of("crash_code")).sides
-    assert (left.exit_code, left.signal) == (5, None)
+    (left,) = job.receipt(attempt_of("crash_leaving")).sides
+    assert (left.exit_code, left.signal) == (9, None)
 
 
 def test_a_side_that_does_not_answer_hangs(tmp_path: Path) -> None:

@@ -106,19 +106,20 @@ FAULTS: dict[str, tuple[str, Ending, str]] = {
         Ending.STATE_MISMATCH,
         "candidate: parameters: baseline has second.weight of worker 0, candidate has not",
     ),
+    "kills_comparer": (changed(KILL_COMPARER, head=LAUNCHER), Ending.HARNESS_ERROR, "the comparer: "),
+}
+"""One before anything is compared, one in the middle."""
+MORE_FAULTS: dict[str, tuple[str, Ending, str]] = {
     "ignores_state": (
         changed("def load_state(self, tensors, step):\n    self.step = step"),
         Ending.STATE_MISMATCH,
         "candidate: loading the state: ",
     ),
-    "kills_comparer": (changed(KILL_COMPARER, head=LAUNCHER), Ending.HARNESS_ERROR, "the comparer: "),
     "no_update_on": (
         changed("update_on = None"),
         Ending.ADAPTER_INCOMPLETE,
         "candidate: the adapter's object does not offer update_on",
     ),
-}
-MORE_FAULTS: dict[str, tuple[str, Ending, str]] = {
     "untied": (
         changed(UNTIE),
         Ending.STATE_MISMATCH,
@@ -165,9 +166,8 @@ MORE_FAULTS: dict[str, tuple[str, Ending, str]] = {
 """Production updates of those that fail in `update_on` are the base class's own."""
 FINE = {
     "off": SLOWER,
-    "nan": changed(NAN),
+    "nan": changed(f"{NAN}\noptimizer_check = None"),
     "nan_loss": changed("def update_on(self, batch):\n    return [float('nan'), *super().update_on(batch)[1:]]"),
-    "no_check": changed("optimizer_check = None"),
     "stuck": changed(STUCK),
 }
 PRODUCTION = "self.losses = self.update_on(self.batch(self.step))"
@@ -447,8 +447,16 @@ def test_warm_moments_are_recorded_and_loaded(tmp_path: Path) -> None:
 # --- what is not as it should be, and completes -----------------------------------------------------------------------
 
 
-def test_a_value_that_is_not_finite_leaves_empty_fields_and_is_counted(home: Home) -> None:
-    case = home.completed("case", "nan")
+@pytest.fixture(scope="module")
+def lacking(home: Home) -> documents.PlannedAttempt:
+    """Return a case whose candidate has one value that is not finite, and offers no isolated check of its optimizer."""
+    return home.completed("case", "nan")
+
+
+def test_a_value_that_is_not_finite_leaves_empty_fields_and_is_counted(
+    home: Home, lacking: documents.PlannedAttempt
+) -> None:
+    case = lacking
     rows = numerical(home, case)
     bad = rows[2, 1, "gradients"].values
     assert (bad["value"], bad["rel_l2"], bad["worst_rel_l2"]) == ("", "", "")
@@ -461,8 +469,10 @@ def test_a_value_that_is_not_finite_leaves_empty_fields_and_is_counted(home: Hom
     }
 
 
-def test_an_isolated_check_that_one_side_does_not_offer_has_empty_rows(home: Home) -> None:
-    rows = numerical(home, home.completed("case", "no_check"))
+def test_an_isolated_check_that_one_side_does_not_offer_has_empty_rows(
+    home: Home, lacking: documents.PlannedAttempt
+) -> None:
+    rows = numerical(home, lacking)
     row = rows[2, 0, "optimizer"].values
     assert (row["value"], row["nonfinite"], row["worst_tensor"]) == ("", 0, "")
     assert rows[1, 0, "consensus"].values["value"] == 0
@@ -582,6 +592,7 @@ def test_a_signal_ends_a_case_with_all_of_its_processes(home: Home, stuck: Stuck
     assert not [name for name in os.listdir("/dev/shm") if name.endswith(".stage")]  # noqa: PTH208, S108 - where they lie
 
 
+@pytest.mark.slow
 def test_killing_the_parent_leaves_nothing_of_a_case(home: Home, stuck: Stuck) -> None:
     stuck.job.kill()
     stuck.job.communicate()
