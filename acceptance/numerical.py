@@ -3,7 +3,7 @@
 loss                   |c - b| / (atol + rtol |b|) <= 1
 gradients, parameters,
 updates                relative L2 error over all tensors < the quantity's threshold
-optimizer, consensus   |error| / (atol + rtol |reference|) <= 1; consensus with more than one worker only
+optimizer, consensus   |error| / (atol + rtol |reference|) <= 1; a single worker has no consensus to check
 <quantity>/tensors     the largest error of a single tensor <= the quantity's threshold, where the protocol lists it
 
 The control never loosens a gate: one that breaks the same rules makes the case invalid.
@@ -132,7 +132,22 @@ def _workload_gates(plan: Plan, rules: NumericalRules, checked: Checked, workloa
     found = [checked.cases[slot.slot] for slot in slots if slot.slot in checked.cases]
     own = measures(rules, workload, max((case.workers for case in found), default=0))
     broken = functools.cache(lambda: _control_faults(rules, own, checked, slots[1:]))
-    return [_gate(rules, measure, checked, slots, broken) for measure in own]
+    found_gates = [_gate(rules, measure, checked, slots, broken) for measure in own]
+    if found and rules.requires("consensus") and all(case.workers == 1 for case in found):
+        found_gates.append(_alone(rules, checked, workload))
+    return found_gates
+
+
+def _alone(rules: NumericalRules, checked: Checked, workload: str) -> Gate:
+    """Return the gate of a consensus that is required and that a single worker cannot show.
+
+    A campaign may have workloads of one worker beside others. Where none has several, what is required was never seen.
+    """
+    rule = _measure(rules, workload, "consensus").rule
+    said = f"the protocol requires {REQUIRABLE['consensus']}(), and the case has a single worker: nothing is mixed"
+    if any(case.workers > 1 for case in checked.cases.values()):
+        return rule.unevaluated(Finding.NOT_EVALUATED, said)
+    return rule.unevaluated(Finding.MISSING, f"{said}; no workload has several")
 
 
 def _gate(

@@ -16,7 +16,7 @@ from acceptance.formats import COMPARISONS, GLOBAL_QUANTITIES, QUANTITIES
 from acceptance.numerical import measures, threshold_of
 from acceptance.numerical_rules import NumericalRules
 from acceptance.plan import Plan
-from acceptance.readings import Reading, State, View, view_of, worst
+from acceptance.readings import Reading, State, View, read, view_of, worst
 from acceptance.rows import NumericalRow
 from acceptance.vacuity import sight
 
@@ -166,8 +166,11 @@ def _control_flags(seen: _Seen, workload: str) -> list[dict[str, Any]]:
     for quantity in QUANTITIES:
         candidate, control = (seen.worst(seen.of(comparison, workload), (quantity,)) for comparison in COMPARISONS)
         limit = _limit(seen.rules, candidate, control)
-        if candidate is not None and limit is not None:
-            flags.append(_flag("control_factor", candidate, candidate.shown, limit))
+        if candidate is not None and control is not None and limit is not None:
+            rows = [row for case in seen.of("candidate", workload) for row in case.rows[quantity]]
+            readings = [read(seen.rules, view_of(quantity), row) for row in rows]
+            above = sum(_limit(seen.rules, reading, control) is not None for reading in readings)
+            flags.append(_flag("control_factor", candidate, limit, rows=above))
     return flags
 
 
@@ -176,14 +179,17 @@ def _tensor_flags(seen: _Seen, workload: str) -> list[dict[str, Any]]:
     flags: list[dict[str, Any]] = []
     for case in [case for comparison in COMPARISONS for case in seen.of(comparison, workload)]:
         for quantity in GLOBAL_QUANTITIES:
-            reading = worst(seen.rules, View.TENSOR, case.rows[quantity])
             threshold = seen.rules.tensor_thresholds[quantity]
-            if reading.shown is None or not (reading.value <= threshold):
-                flags.append(_flag("tensor", reading, reading.shown, arithmetic.to_double(threshold)))
+            readings = [read(seen.rules, View.TENSOR, row) for row in case.rows[quantity]]
+            above = sum(reading.shown is None or not (reading.value <= threshold) for reading in readings)
+            if above:
+                reading = worst(seen.rules, View.TENSOR, case.rows[quantity])
+                flags.append(_flag("tensor", reading, arithmetic.to_double(threshold), rows=above))
     return flags
 
 
-def _flag(kind: str, reading: Reading, value: float | None, limit: float) -> dict[str, Any]:
+def _flag(kind: str, reading: Reading, limit: float, *, rows: int) -> dict[str, Any]:
+    """Return a flag at its worst, with the number of rows that are above the limit."""
     row = reading.row
     return {
         "kind": kind,
@@ -193,8 +199,9 @@ def _flag(kind: str, reading: Reading, value: float | None, limit: float) -> dic
         "update": row.update,
         "worker": row.worker,
         "tensor": row.worst_tensor,
-        "value": value,
+        "value": reading.shown,
         "limit": limit,
+        "rows": rows,
     }
 
 
@@ -202,7 +209,10 @@ def _flag(kind: str, reading: Reading, value: float | None, limit: float) -> dic
 
 
 def _vacuity(rules: NumericalRules, case: Case, checked: Checked) -> list[dict[str, Any]]:
-    """Return for each gate over all tensors, and that of the loss, which faults it would have seen."""
+    """Return for each gate over all tensors, and that of the loss, which faults it would have seen.
+
+    The other gates have no readings: a fault is known of whole quantities only.
+    """
     rows = checked.vacuities.get(case.slot.slot)
     if rows is None:
         return []

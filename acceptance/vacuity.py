@@ -1,6 +1,7 @@
 """vacuity.csv: what the gates would have read for a faulty candidate. No gate reads it, and its rows are checked.
 
-A gate that stays green for a fault cannot see it; one that stays green for every fault is not discriminating.
+A reading is of a fault that is made in one update and seen at that update. A candidate that repeats it in every update
+drifts away, since nothing is realigned: its gates may see later what a single update does not show.
 """
 
 from __future__ import annotations
@@ -127,7 +128,10 @@ def _faults(plan: Plan, case: Case, rows: Sequence[VacuityRow]) -> list[tuple[Fi
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sight:
-    """What one gate would have read for every mutation that its quantity has rows of."""
+    """What one gate would have read for every mutation that its quantity has rows of.
+
+    Only the gates of the loss and of all tensors together have readings, and not of every mutation.
+    """
 
     quantity: str
     readings: dict[str, float | None]
@@ -139,7 +143,7 @@ class Sight:
 
     @property
     def discriminating(self) -> bool:
-        """Return whether there is a mutation that the gate would have stopped."""
+        """Return whether there is a mutation that the gate would have stopped; of few tried, that says little."""
         return bool(self.seen)
 
 

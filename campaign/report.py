@@ -243,6 +243,55 @@ def observation_rows(printed: bytes) -> list[list[str]]:
     ]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Remarks:
+    """What the verdict observes of the numerical family beside its gates; nothing of it decides."""
+
+    lines: tuple[str, ...]
+    """In words, for a terminal."""
+    counts: Mapping[str, int]
+
+
+def numerical_remarks(printed: bytes, protocol: bytes) -> Remarks | None:
+    """Return what deserves a look in the numerical family; None where it is not declared or nothing was observed.
+
+    Args:
+        printed: The bytes of the verdict.
+        protocol: The bytes of the protocol.
+    """
+    from reports import numerical, vacuity  # noqa: PLC0415 - as above
+    from reports.matched import Family, parse_observed  # noqa: PLC0415 - as above
+    from reports.numbers import plural  # noqa: PLC0415 - as above
+    from reports.verdict import parse_gates  # noqa: PLC0415 - as above
+
+    verdict: Mapping[str, Any] = json.loads(printed, parse_float=Decimal)
+    if verdict.get("observations", {}).get("numerical") is None:
+        return None
+    observed = parse_observed(verdict)
+    family = Family(protocol=json.loads(protocol), gates=parse_gates(verdict), observed=observed)
+    exact = sum(flag.is_exact for flag in observed.flags)
+    tensors = sum(flag.kind == "tensor" for flag in observed.flags)
+    blind = vacuity.without_sight(family)
+    said = (
+        numerical.flag_sentence(family),
+        f"Flagged for a single tensor: {plural(tensors, 'case and quantity', 'cases and quantities')}."
+        if tensors
+        else "",
+        vacuity.blind_sentence(family),
+        numerical.single_worker_sentence(family),
+    )
+    return Remarks(
+        lines=tuple(line.replace(numerical.TIMES, "x") for line in said if line),
+        counts={
+            "flags_above_control": len(observed.flags) - exact - tensors,
+            "flags_of_exact_controls": exact,
+            "flags_of_single_tensors": tensors,
+            "gates_without_sight": len(blind),
+            "workloads_of_one_worker": sum(number == 1 for number in family.workers.values()),
+        },
+    )
+
+
 def verdict_sentence(printed: bytes, protocol: bytes) -> str:
     """Return the verdict in one sentence, the same as in the report.
 

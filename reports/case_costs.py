@@ -1,4 +1,4 @@
-"""What the cases cost: their time split into training and comparison, and the bytes compared."""
+"""What the cases cost after start-up and warm-up: loading, updates and comparison, and the bytes compared."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from reports.view import Cell, Table, code, columns, number, text
 _DIGITS = 12
 """Of the inputs' digest; the whole one is in provenance.json."""
 _MOST_TIED = 6
-_NUMBERS = ("Load", "Training", "Comparison", "Compared", "Per second")
+_NUMBERS = ("Load", "Updates", "Comparison", "Compared", "Per second")
 
 
 def _seconds(value: Any) -> str:
@@ -30,9 +30,11 @@ def sentence(costs: Sequence[Mapping[str, Any]]) -> str:
     spent = train + compare + load
     share = f"{100 * compare / spent:.0f}%" if spent > 0 else "none"
     return (
-        f"{plural(len(costs), 'case')} took {_seconds(spent)}: {_seconds(load)} loading states, {_seconds(train)} in "
-        f"the matched updates of both sides, and {_seconds(compare)} comparing {size(_total(costs, 'compared_bytes'))} "
-        f"({share} of the time). {_tied(costs)}"
+        f"After start-up and warm-up, {plural(len(costs), 'case')} took {_seconds(spent)} for three things: "
+        f"{_seconds(load)} loading states, {_seconds(train)} in the updates of both sides with the copies of the "
+        f"parameters that they are measured against, and {_seconds(compare)} comparing "
+        f"{size(_total(costs, 'compared_bytes'))} ({share} of the three). Start-up, warm-up and the isolated checks "
+        f"come on top and are not in these numbers. {_tied(costs)}"
     )
 
 
@@ -42,7 +44,13 @@ def _tied(costs: Sequence[Mapping[str, Any]]) -> str:
     rest = f" and {count(more)} more" if more > 0 else ""
     if not names:
         return "No tensors are tied."
-    return f"Tied tensors are compared once, under the second name: {', '.join(names[:_MOST_TIED])}{rest}."
+    told = [_compared_as(name) for name in names[:_MOST_TIED]]
+    return f"Tied tensors are compared once: {', '.join(told)}{rest}."
+
+
+def _compared_as(tied: str) -> str:
+    alias, is_pair, name = tied.partition(" = ")
+    return f"{alias} is compared as {name}" if is_pair else tied
 
 
 def table(costs: Sequence[Mapping[str, Any]]) -> Table:
@@ -50,7 +58,7 @@ def table(costs: Sequence[Mapping[str, Any]]) -> Table:
     ordered = sorted(costs, key=lambda case: (case["comparison"], case["workload"], case["attempt"]))
     return Table(
         name="numerical-costs",
-        caption="Time of each case",
+        caption="Time of each case, without start-up, warm-up and isolated checks",
         columns=columns(
             "Workload",
             "Comparison",

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
-from reports.matched import GATED, MOMENTS, Case, Family, Flag, Worst, passes
+from reports.matched import GATED, MOMENTS, Case, Family, Flag, Quantity, Worst, passes
 from reports.numbers import ABSENT, count, listed, near, plural
 from reports.status import Mark, severity
 from reports.verdict import Gate, Number
@@ -14,7 +14,7 @@ from reports.view import Cell, Table, code, columns, number, text
 TIMES = "\u00d7"
 
 MOST_FLAGS = 100
-"""Flags beyond these are counted and left to the verdict: a broken candidate has thousands."""
+"""Flags beyond these are counted and left to the verdict: a broken candidate has one for each case and quantity."""
 _MOST_OPEN = 20
 """Longer tables of what does not block are folded."""
 
@@ -38,7 +38,8 @@ def value_cell(value: Number, threshold: str | None, *, mark: Mark | None = None
 
 def worst_table(family: Family) -> Table:
     """Return the worst of each quantity, candidate beside control."""
-    numeric = ("Candidate", "Control", "Candidate / control")
+    # What is flagged stands in front: on a narrow screen the rest is scrolled to.
+    numeric = ("Candidate / control", "Candidate", "Control")
     seen = [name for name in _FIRST if family.quantity(name) is not None]
     return Table(
         name="numerical-worst",
@@ -63,9 +64,9 @@ def _worst_row(family: Family, name: str) -> tuple[Cell, ...]:
     gated = seen is not None and seen.gated
     return (
         Cell(text=name, note=note),
+        _ratio_cell(seen, factor=_factor(family)),
         _side_cell(seen.candidate if seen else None, threshold),
         _side_cell(seen.control if seen else None, threshold),
-        _ratio_cell(seen.ratio if seen else None, flagged=bool(seen and seen.flagged), factor=_factor(family)),
         text((gates[0].rule if gates else f"{threshold}") if gated else "not gated"),
         _standing_cell(gates) if gated else text("no say"),
     )
@@ -78,8 +79,8 @@ def _tensor_row(family: Family, name: str) -> tuple[Cell, ...]:
     threshold = str(family.rules[f"tensor_{name}"])
     return (
         Cell(text=f"{name}, per tensor", note="the largest error of a single tensor"),
-        value_cell(max(values), threshold) if values else text(None),
         text(None),
+        value_cell(max(values), threshold) if values else text(None),
         text(None),
         text(gates[0].rule if gates else threshold),
         _standing_cell(gates),
@@ -94,11 +95,16 @@ def _side_cell(worst: Worst | None, threshold: str | None) -> Cell:
     return text(None) if worst is None else value_cell(worst.value, threshold)
 
 
-def _ratio_cell(ratio: Number, *, flagged: bool, factor: str) -> Cell:
-    if ratio is None:
-        return Cell(text="flagged", mark=Mark.FLAGGED) if flagged else text(None)
-    shown = f"{near(ratio, factor, digits=3)}{TIMES}"
-    return Cell(text=f"{shown} flagged" if flagged else shown, value=str(ratio), mark=Mark.FLAGGED if flagged else None)
+def _ratio_cell(seen: Quantity | None, *, factor: str) -> Cell:
+    if seen is None:
+        return text(None)
+    if seen.is_exact:  # one sentence says it of all of them: a mark at each would hide the flags that tell something
+        return text("control is exact")
+    mark = Mark.FLAGGED if seen.flagged else None
+    if seen.ratio is None:
+        return Cell(text="flagged", mark=mark) if seen.flagged else text(None)
+    shown = f"{near(seen.ratio, factor, digits=3)}{TIMES}"
+    return Cell(text=f"{shown} flagged" if seen.flagged else shown, value=str(seen.ratio), mark=mark)
 
 
 def _standing_cell(gates: Sequence[Gate]) -> Cell:
@@ -120,13 +126,13 @@ def place_table(family: Family) -> Table:
         for name in seen
         if (quantity := family.quantity(name)) is not None
         for side, worst in (("candidate", quantity.candidate), ("control", quantity.control))
-        if worst is not None
+        if worst is not None and worst.value != 0
     ]
     return Table(
         name="numerical-places",
         caption=(
-            "Where the worst was reached, and the tensor with the largest error relative to itself there "
-            "(of an isolated check: its step or round, and the tensor with the largest error)"
+            "Where the worst was reached, if anything differs, and the tensor with the largest error relative to "
+            "itself there (of an isolated check: its step or round, and the tensor with the largest error)"
         ),
         columns=columns(
             "Quantity",
@@ -152,13 +158,13 @@ def place_table(family: Family) -> Table:
             )
             for name, side, worst in found
         ),
-        empty="The verdict observes nothing of the matched updates.",
+        empty="Nothing was observed to differ.",
     )
 
 
 # --- workloads --------------------------------------------------------------------------------------------------------
 
-_CASE_TITLES = ("Workload", *(name.capitalize() for name in _SHOWN), "Executor")
+_CASE_TITLES = ("Workload", *(name.capitalize() for name in _SHOWN), "Workers", "Executor")
 _CASE_NUMBERS = _CASE_TITLES[1:-1]
 
 
@@ -172,19 +178,45 @@ def _executor_cell(case: Case | None) -> Cell:
 
 def _case_cell(family: Family, case: Case | None, workload: str, quantity: str, *, gated: bool) -> Cell:
     gate = family.gate(workload, quantity) if gated else None
-    mark = gate.mark if gate is not None and gate.mark is not Mark.PASS else None
+    tensors = family.tensor_gates(workload, quantity) if gated else {}
+    failing = [one.mark for one in (gate, *tensors.values()) if one is not None and one.mark is not Mark.PASS]
+    mark = min(failing, key=severity, default=None)
     values = case.values(quantity) if case is not None else ()
     finite = [value for value in values if value is not None]
     if mark is Mark.NOT_EVALUATED or not values or (not finite and mark is not None):
         return Cell(text=mark.word, mark=mark) if mark is not None else text(None)
     # The worst that is known, and whether there is worse: one value that is not finite is worse than any.
-    return value_cell(max(finite) if len(finite) == len(values) else None, family.threshold(quantity), mark=mark)
+    value = max(finite) if len(finite) == len(values) else None
+    return value_cell(value, family.threshold(quantity), mark=mark, note=_tensors_note(quantity, tensors))
+
+
+def _tensors_note(quantity: str, tensors: Mapping[str, Gate]) -> str:
+    """Return which gates of single tensors are missed: the number of the whole does not show it."""
+    return listed(
+        [
+            f"one tensor{'' if name == quantity else f' of {name}'}: "
+            + (NOT_FINITE if gate.value is None else near(gate.value, gate.threshold))
+            for name, gate in tensors.items()
+            if gate.mark is Mark.MISSED
+        ]
+    )
+
+
+def _workers_cell(family: Family, workload: str) -> Cell:
+    """Return the number of workers; a single one is marked where others of the category have several."""
+    own = family.workers.get(workload)
+    if own is None:
+        return text(None)
+    category = next(numbers for numbers in family.by_category.values() if workload in numbers)
+    mark = Mark.FLAGGED if own == 1 and max(category.values()) > 1 else None
+    return Cell(text=count(own), value=str(own), mark=mark)
 
 
 def _case_row(family: Family, workload: str, case: Case | None, *, gated: bool) -> tuple[Cell, ...]:
     return (
         code(workload),
         *(_case_cell(family, case, workload, quantity, gated=gated) for quantity in _SHOWN),
+        _workers_cell(family, workload),
         _executor_cell(case),
     )
 
@@ -235,6 +267,8 @@ def control_table(family: Family) -> Table:
 # --- flags ------------------------------------------------------------------------------------------------------------
 
 _FLAG_NUMBERS = ("Value", "Limit", "Update", "Worker")
+_FLAG_TITLES = (*_FLAG_NUMBERS, "Tensor", "Rows above")
+_ROWS_ABOVE = "the largest first, each with the number of rows above the limit (a row is an update of a worker)"
 
 
 def _excess(flag: Flag) -> tuple[int, float]:
@@ -252,27 +286,30 @@ def _flag_cells(family: Family, flag: Flag) -> tuple[Cell, ...]:
 
 
 def _place_cells(flag: Flag) -> tuple[Cell, ...]:
-    """Return update, worker and tensor; a flag on a whole case has none."""
+    """Return update, worker, tensor and number of rows; a flag on a whole case has no update."""
     update = number(count(flag.update), flag.update) if flag.update else text(None)
     worker = number(count(flag.worker), flag.worker) if flag.update else text(None)
-    return (update, worker, code(flag.tensor))
+    rows = text(None) if flag.rows is None else number(count(flag.rows), flag.rows)
+    return (update, worker, code(flag.tensor), rows)
 
 
 def factor_table(family: Family) -> Table:
-    """Return the workloads that are flagged against their own control."""
-    flags = [flag for flag in family.observed.flags if flag.kind == "control_factor"]
-    flags.sort(key=_excess, reverse=True)
+    """Return what is flagged against a workload's own control; where that is exact, a sentence says it of all."""
+    all_flags = [flag for flag in family.observed.flags if flag.kind == "control_factor"]
+    flags = sorted((flag for flag in all_flags if not flag.is_exact), key=_excess, reverse=True)
     factor = family.rules["control_factor"]
-    caption = f"Workloads whose candidate is above {factor} times their own control's worst, the largest first"
+    caption = f"Quantities of workloads that are above {factor} times their own control's worst, {_ROWS_ABOVE}"
+    left_out = len(all_flags) - len(flags)
+    but = f", but for {count(left_out)} whose control is exact" if left_out else ""
     return Table(
         name="numerical-factors",
         caption=caption + _cut(len(flags)),
-        columns=columns("Workload", "Quantity", *_FLAG_NUMBERS, "Tensor", numeric=_FLAG_NUMBERS),
+        columns=columns("Workload", "Quantity", *_FLAG_TITLES, numeric=(*_FLAG_NUMBERS, _FLAG_TITLES[-1])),
         rows=tuple(
             (code(flag.workload), text(flag.quantity), *_flag_cells(family, flag), *_place_cells(flag))
             for flag in flags[:MOST_FLAGS]
         ),
-        empty=f"No workload's candidate is above {factor} times its own control's worst.",
+        empty=f"No quantity of a workload is above {factor} times its own control's worst{but}.",
         long=len(flags) > _MOST_OPEN,
         file="verdict.json",
     )
@@ -281,17 +318,6 @@ def factor_table(family: Family) -> Table:
 def _cut(number_of_rows: int) -> str:
     more = number_of_rows - MOST_FLAGS
     return f"; {count(more)} more are in verdict.json" if more > 0 else ""
-
-
-def _tensor_flags(family: Family) -> list[tuple[Flag, int]]:
-    """Return the worst flag of each workload, comparison and quantity with the number of them, the furthest first."""
-    groups: dict[tuple[str, str, str], list[Flag]] = {}
-    for flag in family.observed.flags:
-        if flag.kind == "tensor":
-            groups.setdefault((flag.comparison, flag.workload, flag.quantity), []).append(flag)
-    found = [(max(flags, key=_excess), len(flags)) for flags in groups.values()]
-    found.sort(key=lambda item: _excess(item[0]), reverse=True)
-    return sorted(found, key=lambda item: item[0].comparison)
 
 
 def tensor_sentence(family: Family) -> str:
@@ -309,15 +335,13 @@ def tensor_sentence(family: Family) -> str:
 
 def tensor_table(family: Family) -> Table:
     """Return the flagged tensors: the worst of each workload and quantity."""
-    flags = _tensor_flags(family)
+    flags = sorted((flag for flag in family.observed.flags if flag.kind == "tensor"), key=_excess, reverse=True)
+    flags.sort(key=lambda flag: flag.comparison)
     return Table(
         name="numerical-tensors",
-        caption=(
-            "Flagged tensors: the worst of each workload and quantity, with the number of updates and workers that "
-            "have one" + _cut(len(flags))
-        ),
+        caption=f"Flagged tensors: the worst of each case and quantity, {_ROWS_ABOVE}" + _cut(len(flags)),
         columns=columns(
-            "Workload", "Comparison", "Quantity", *_FLAG_NUMBERS, "Tensor", "Flags", numeric=(*_FLAG_NUMBERS, "Flags")
+            "Workload", "Comparison", "Quantity", *_FLAG_TITLES, numeric=(*_FLAG_NUMBERS, _FLAG_TITLES[-1])
         ),
         rows=tuple(
             (
@@ -326,9 +350,8 @@ def tensor_table(family: Family) -> Table:
                 text(flag.quantity),
                 *_flag_cells(family, flag),
                 *_place_cells(flag),
-                number(count(flags_in_all), flags_in_all),
             )
-            for flag, flags_in_all in flags[:MOST_FLAGS]
+            for flag in flags[:MOST_FLAGS]
         ),
         empty="No tensor is flagged.",
         long=len(flags) > _MOST_OPEN,
@@ -374,5 +397,6 @@ def _isolated_standing(gates: Sequence[Gate]) -> Cell:
     if not gates:
         return Cell(text="no workload has it")
     if all(gate.mark is Mark.NOT_EVALUATED for gate in gates):
-        return Cell(text=f"not offered: {plural(len(gates), 'workload')} not evaluated", mark=Mark.NOT_EVALUATED)
+        reasons = "; ".join(sorted({gate.reason for gate in gates}))
+        return Cell(text=f"not evaluated: {plural(len(gates), 'workload')}", mark=Mark.NOT_EVALUATED, note=reasons)
     return _standing_cell(gates)

@@ -70,6 +70,18 @@ class Quantity:
     ratio: Number
     flagged: bool
 
+    @property
+    def is_exact(self) -> bool:
+        """Return whether it is flagged only because its control does not differ at all."""
+        control, candidate = self.control, self.candidate
+        return (
+            self.flagged
+            and control is not None
+            and control.value == 0
+            and candidate is not None
+            and candidate.value is not None
+        )
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Case:
@@ -84,17 +96,8 @@ class Case:
     curves: Mapping[str, tuple[Number, ...]]
     """Quantity to the worst over the workers, by update; None where a value is not finite."""
 
-    def worst(self, quantity: str) -> Number:
-        """Return the worst of a quantity over the updates; None if it is not there or not finite.
-
-        `moments` is the worse of both.
-        """
-        values = self.values(quantity)
-        finite = [value for value in values if value is not None]
-        return max(finite) if values and len(finite) == len(values) else None
-
     def values(self, quantity: str) -> tuple[Number, ...]:
-        """Return a quantity's values; see `worst`."""
+        """Return a quantity's values over the updates; `moments` has those of both."""
         names = MOMENTS if quantity == "moments" else (quantity,)
         return tuple(value for name in names for value in self.curves.get(name, ()))
 
@@ -113,11 +116,18 @@ class Flag:
     value: Number
     """None: not finite."""
     limit: Number
+    rows: int | None
+    """How many updates and workers are above the limit; None in verdicts that do not count them."""
+
+    @property
+    def is_exact(self) -> bool:
+        """Return whether it says no more than that a candidate differs where its control does not."""
+        return self.kind == "control_factor" and self.limit == 0 and self.value is not None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Vacuity:
-    """What one gate would have read for faults that it was not shown."""
+    """What one gate would have read for faults that are made in one update each."""
 
     workload: str
     quantity: str
@@ -126,6 +136,11 @@ class Vacuity:
     seen: tuple[str, ...]
     unseen: tuple[str, ...]
     discriminating: bool
+
+    @property
+    def tried(self) -> tuple[str, ...]:
+        """Return the faults that there is a reading of."""
+        return (*self.seen, *self.unseen)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -156,6 +171,10 @@ def _case(value: Mapping[str, Any]) -> Case:
     return Case(**_fields(Case, value, without=("curves",)), curves=curves)
 
 
+def _flag(value: Mapping[str, Any]) -> Flag:
+    return Flag(**_fields(Flag, value, without=("rows",)), rows=value.get("rows"))
+
+
 def _vacuity(value: Mapping[str, Any]) -> Vacuity:
     plain = _fields(Vacuity, value, without=("seen", "unseen"))
     return Vacuity(**plain, seen=tuple(value["seen"]), unseen=tuple(value["unseen"]))
@@ -169,7 +188,7 @@ def parse_observed(verdict: Mapping[str, Any]) -> Observed:
     return Observed(
         quantities=tuple(map(_quantity, found["quantities"])),
         cases=tuple(map(_case, found["cases"])),
-        flags=tuple(Flag(**_fields(Flag, value)) for value in found["flags"]),
+        flags=tuple(map(_flag, found["flags"])),
         vacuity=tuple(map(_vacuity, found["vacuity"])),
     )
 
@@ -221,6 +240,12 @@ class Family:
         wanted = (quantity, per_tensor)
         return [gate for place, gate in self.by_place.items() if (place.quantity, place.per_tensor) == wanted]
 
+    def tensor_gates(self, workload: str, quantity: str) -> dict[str, Gate]:
+        """Return the gates of single tensors by quantity; `moments` has those of both."""
+        names = MOMENTS if quantity == "moments" else (quantity,)
+        places = {name: Place(workload=workload, quantity=name, per_tensor=True) for name in names}
+        return {name: self.by_place[place] for name, place in places.items() if place in self.by_place}
+
     def gates_about(self, workload: str) -> list[Gate]:
         """Return the gates of one workload."""
         return [gate for place, gate in self.by_place.items() if place.workload == workload]
@@ -230,6 +255,21 @@ class Family:
         order = {name: index for index, name in enumerate(self.workloads)}
         chosen = [case for case in self.observed.cases if case.comparison == comparison]
         return sorted(chosen, key=lambda case: (order.get(case.workload, len(order)), case.workload))
+
+    @property
+    def workers(self) -> dict[str, int]:
+        """Return how many workers the cases of each workload have, in the protocol's order."""
+        found = {case.workload: case.workers for side in ("control", "candidate") for case in self.cases(side)}
+        return {name: found[name] for name in self.workloads if name in found}
+
+    @property
+    def by_category(self) -> dict[str, dict[str, int]]:
+        """Return the same by category; that of workloads without one is empty."""
+        category = {workload["name"]: workload["category"] for workload in self.protocol["workloads"]}
+        grouped: dict[str, dict[str, int]] = {}
+        for name, number in self.workers.items():
+            grouped.setdefault(category[name], {})[name] = number
+        return grouped
 
     def quantity(self, name: str) -> Quantity | None:
         """Return what was observed of a quantity."""

@@ -8,13 +8,14 @@ from typing import Any
 
 from reports import case_costs, case_tables, vacuity
 from reports.curves import MOST_LINES, Curve, CurvePlot, draw_curves
-from reports.matched import GATED, PLOTTED, Case, Family, Quantity, Worst, passes
+from reports.matched import GATED, MOMENTS, PLOTTED, Case, Family, Quantity, Worst, passes
 from reports.numbers import count, listed, near, plural
 from reports.status import Mark, mark_of_outcome, severity
 from reports.verdict import Gate
 from reports.view import Numerical, Panel
 
 TIMES = "\u00d7"
+_MOST_NAMED = 6
 
 _UNITS = {
     "loss": "|difference| / what is allowed",
@@ -82,7 +83,9 @@ def sentence(family: Family) -> str:
     passing = [name for name in family.workloads if passes(family.gates_about(name))]
     workloads = plural(len(family.workloads), "workload")
     over = f"over {plural(int(family.rules['updates']), 'matched local update')} per worker"
-    said = f"{len(passing)} of {workloads} {'passes' if len(passing) == 1 else 'pass'} every numerical gate {over}"
+    partly = [name for name in passing if any(not gate.counts for gate in family.gates_about(name))]
+    every = "every numerical gate that was evaluated" if partly else "every numerical gate"
+    said = f"{len(passing)} of {workloads} {'passes' if len(passing) == 1 else 'pass'} {every} {over}"
     failed = [gate for gate in family.by_place.values() if gate.counts and gate.mark is not Mark.PASS]
     if failed:
         said += (
@@ -90,13 +93,21 @@ def sentence(family: Family) -> str:
         )
     elif len(passing) < len(family.workloads):
         said += "; the others have no gate that could be evaluated"
-    return f"{said}.{_not_evaluated(family)}"
+    return f"{said}.{_not_evaluated(family, len(partly))}{_workers_text(list(family.workers.values()))}"
 
 
-def _not_evaluated(family: Family) -> str:
+def _workers_text(numbers: Sequence[int]) -> str:
+    if not numbers:
+        return ""
+    low, high = min(numbers), max(numbers)
+    return f" Their cases have {plural(high, 'worker') if low == high else f'{low} to {high} workers'} each."
+
+
+def _not_evaluated(family: Family, num_passing: int) -> str:
     numbers = {quantity: sum(not gate.counts for gate in family.gates_of(quantity)) for quantity in GATED}
     parts = [f"{quantity} of {plural(number, 'workload')}" for quantity, number in numbers.items() if number]
-    return f" Not evaluated, which is no pass: {listed(parts)}." if parts else ""
+    among = f"; {count(num_passing)} of the workloads counted as passing lack one" if num_passing else ""
+    return f" Not evaluated, which is no pass: {listed(parts)}{among}." if parts else ""
 
 
 def basis(rules: Mapping[str, Any]) -> tuple[str, ...]:
@@ -130,21 +141,50 @@ def flag_sentence(family: Family) -> str:
     """Return which quantities are flagged against their control."""
     factor = family.rules["control_factor"]
     compared = [seen for seen in family.observed.quantities if seen.candidate and seen.control]
-    flagged = [seen for seen in compared if seen.flagged]
     if not compared:
         return "There is no control that the candidate could be compared with."
-    if not flagged:
-        return f"No quantity is flagged: none of the candidate's is above {factor} times its control's worst."
-    exact = [seen.quantity for seen in flagged if seen.control and seen.control.value == 0]
-    others = [_flagged_text(seen, factor) for seen in flagged if seen.quantity not in exact]
-    parts = []
-    if others:
-        parts.append(
-            f"{listed(others)} the control's worst, above {factor} times what the baseline differs from itself"
-        )
-    if exact:
-        parts.append(f"{listed(exact)}, where the baseline repeats itself exactly and the candidate differs at all")
-    return f"Flagged: {'; and '.join(parts)}. A flag asks for a look and decides nothing."
+    flagged = [seen for seen in compared if seen.flagged and not seen.is_exact]
+    together = any(seen.quantity == "moments" for seen in flagged)  # the worse of both stands for them
+    told = [_flagged_text(seen, factor) for seen in flagged if not (together and seen.quantity in MOMENTS)]
+    exact = exact_sentence(family)
+    if told:
+        head = f"Flagged: {listed(told)} the control's worst, above {factor} times what the baseline differs from "
+        head += "itself. A flag asks for a look and decides nothing."
+    elif exact:
+        head = f"Where a control differs from itself, no quantity is above {factor} times its worst."
+        if all(seen.control is not None and seen.control.value == 0 for seen in compared):
+            head = "No control differs from itself anywhere."
+    else:
+        head = f"No quantity is flagged: none of the candidate's is above {factor} times its control's worst."
+    return f"{head} {exact}".rstrip()
+
+
+def exact_sentence(family: Family) -> str:
+    """Return how many controls are exact, and how far the candidate is from them; empty if none is flagged for it."""
+    flags = [flag for flag in family.observed.flags if flag.is_exact]
+    if not flags:
+        return ""
+    controls = {case.workload: case for case in family.cases("control")}
+    pairs = [
+        controls[case.workload].values(quantity)
+        for case in family.cases("candidate")
+        if case.workload in controls
+        for quantity in case.curves
+    ]
+    exact = sum(bool(values) and not any(values) and None not in values for values in pairs)
+    said = (
+        f"The controls repeat exactly in {count(exact)} of {plural(len(pairs), 'pair')} of workload and quantity. "
+        f"There any difference counts as a flag, and the candidate differs in {count(len(flags))}"
+    )
+    shares = [
+        (float(flag.value) / float(threshold), flag)
+        for flag in flags
+        if flag.value is not None and (threshold := family.threshold(flag.quantity)) is not None
+    ]
+    if not shares:
+        return f"{said}."
+    share, nearest = max(shares, key=lambda item: item[0])
+    return f"{said}, at most by {near(share, 1, digits=2)} of a gate ({nearest.quantity} of {nearest.workload})."
 
 
 def _flagged_text(seen: Quantity, factor: str) -> str:
@@ -168,7 +208,27 @@ def weaker_sentences(family: Family) -> tuple[str, ...]:
             f"Shared executor: {shared}. Both trajectories ran in one process, each from a state of its own. This is "
             "the weaker independence: what is wrong in the executor is wrong on both sides alike and cannot be seen."
         )
-    return tuple(found) or ("Every case ran both sides at once, each in a process with an executor of its own.",)
+    found = found or ["Every case ran both sides at once, each in a process with an executor of its own."]
+    return (*found, *filter(None, [single_worker_sentence(family)]))
+
+
+def single_worker_sentence(family: Family) -> str:
+    """Return where a single worker leaves nothing to mix, by category; empty if all workloads have several."""
+    parts = []
+    for category, workers in family.by_category.items():
+        single = [name for name, number in workers.items() if number == 1]
+        where = f"category {category}" if category else "no category"
+        # Of a category that is not alike the names are of interest: were those meant to have several?
+        names = listed(single[:_MOST_NAMED]) + (" and more" if len(single) > _MOST_NAMED else "")
+        named = f" ({names})" if len(single) < len(workers) else ""
+        if single:
+            parts.append(f"{count(len(single))} of {plural(len(workers), 'workload')} of {where}{named}")
+    if not parts:
+        return ""
+    return (
+        f"A single worker: {listed(parts)}. Nothing is mixed there, and the consensus has no gate that could pass. "
+        "Where several workers were meant, the adapter shows one of them alone, and nothing is known of the others."
+    )
 
 
 def _named(cases: Iterable[Case]) -> str:

@@ -145,7 +145,7 @@ def _uncounted(gates: Sequence[Gate]) -> str:
     number = sum(not gate.counts for gate in gates)
     if not number:
         return ""
-    return f" ({number} more {'was' if number == 1 else 'were'} not evaluated, for want of what the adapter offers)"
+    return f" ({number} more {'was' if number == 1 else 'were'} not evaluated, which is no pass)"
 
 
 def _blocked(counted: Sequence[Gate]) -> str:

@@ -13,7 +13,15 @@ from campaign.cli.output import Output
 from campaign.errors import EvidenceError, ExitCode
 from campaign.ledger import Ledger
 from campaign.paths import HomePaths
-from campaign.report import Report, forget_verdicts, gate_rows, observation_rows, report, verdict_sentence
+from campaign.report import (
+    Report,
+    forget_verdicts,
+    gate_rows,
+    numerical_remarks,
+    observation_rows,
+    report,
+    verdict_sentence,
+)
 from campaign.submission.desk import settle_home
 from campaign.table import table
 
@@ -22,15 +30,18 @@ OBSERVED = ("category", "pairs", "median", "lowest", "highest", "SD of ln", "ord
 
 
 def _text(made: Report, home: HomePaths) -> str:
-    printed = made.evaluation.printed
+    printed, protocol = made.evaluation.printed, home.protocol.read_bytes()
     parts = [table(HEADER, gate_rows(printed)), ""]
     if observed := observation_rows(printed):
         parts += [table(OBSERVED, observed), ""]
-    return "\n".join([*parts, verdict_sentence(printed, home.protocol.read_bytes()), str(made.page)])
+    if remarks := numerical_remarks(printed, protocol):
+        parts += [*(f"numerical: {line}" for line in remarks.lines), ""]
+    return "\n".join([*parts, verdict_sentence(printed, protocol), str(made.page)])
 
 
-def _value(made: Report, exit_code: int) -> dict[str, object]:
+def _value(made: Report, home: HomePaths, exit_code: int) -> dict[str, object]:
     verdict = made.evaluation.verdict
+    remarks = numerical_remarks(made.evaluation.printed, home.protocol.read_bytes())
     return {
         "candidate": made.candidate,
         "outcome": verdict.outcome,
@@ -40,6 +51,7 @@ def _value(made: Report, exit_code: int) -> dict[str, object]:
         "report": str(made.page),
         "families": {name: family.to_json() for name, family in verdict.families.items()},
         "observations": verdict.observations,
+        "numerical_remarks": None if remarks is None else dict(remarks.counts),
         "gates": [gate.to_json() for gate in verdict.gates],
     }
 
@@ -70,5 +82,5 @@ def command(*, candidate: str | None, exit_zero: bool, home: HomePaths, output: 
         made = report(home, ledger, candidate=candidate, environment=os.environ)
     output.note(describe(made.collection))
     exit_code = made.evaluation.verdict.exit_code
-    output.result(_text(made, home), _value(made, exit_code))
+    output.result(_text(made, home), _value(made, home, exit_code))
     return int(ExitCode.DONE if exit_zero else exit_code)

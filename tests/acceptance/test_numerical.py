@@ -229,8 +229,34 @@ def test_what_is_not_offered_is_not_evaluated_unless_it_is_required(tmp_path: Pa
 
 
 def test_the_consensus_of_a_single_worker_has_no_gate(tmp_path: Path) -> None:
-    campaign = make_cases(tmp_path, workers=1, required=("mix",))
+    campaign = make_cases(tmp_path, workers=1)
     assert set(findings_of(campaign)) == GATES - {"consensus"}
+    assert campaign.evaluate().exit_code == 0
+
+
+def test_a_required_consensus_that_no_workload_could_show_is_missing(tmp_path: Path) -> None:
+    """An adapter that offers its first worker alone leaves nothing to mix."""
+    campaign = make_cases(tmp_path, "w", "other", workers=1, required=("mix",))
+    gates = gates_of(campaign)
+    for name in ("w", "other"):
+        gate = gates[f"{name}/consensus"]
+        assert (gate["finding"], gate["value"], gate["n"]) == ("missing", None, 0)
+        assert "a single worker" in gate["reason"]
+    assert campaign.evaluate().exit_code == 4
+
+
+def test_a_workload_of_one_worker_beside_others_shows_no_required_consensus(tmp_path: Path) -> None:
+    campaign = make_cases(tmp_path, "w", "other", required=("mix",))
+    for file, key in (("numerical.csv", "quantity"), ("vacuity.csv", "mutation")):
+        campaign.tables[file] = [
+            row
+            for row in campaign.tables[file]
+            if row["workload"] == "other" or (row["worker"] == "0" and row[key] != "consensus")
+        ]
+    gates = gates_of(campaign)
+    assert gates["w/consensus"]["finding"] == "not_evaluated"
+    assert "a single worker" in gates["w/consensus"]["reason"]
+    assert gates["other/consensus"]["finding"] == "met"
     assert campaign.evaluate().exit_code == 0
 
 

@@ -49,7 +49,7 @@ def test_the_fields_are_as_documented(tmp_path: Path) -> None:
         "workload", "comparison", "attempt", "executor", "serialized", "workers", "curves",
     }  # fmt: skip
     assert set(found["flags"][0]) == {
-        "kind", "workload", "comparison", "quantity", "update", "worker", "tensor", "value", "limit",
+        "kind", "workload", "comparison", "quantity", "update", "worker", "tensor", "value", "limit", "rows",
     }  # fmt: skip
 
 
@@ -155,6 +155,7 @@ def test_a_case_above_three_times_its_own_control_is_flagged(tmp_path: Path, val
     assert bool(found) is quantity(campaign, "gradients")["flagged"] is flagged
     for flag in found:
         assert (flag["value"], flag["limit"], flag["comparison"]) == (float(value), 0.03, "candidate")
+        assert flag["rows"] == 1
     assert gates_of(campaign)["w/gradients"]["finding"] == "met"
 
 
@@ -181,7 +182,20 @@ def test_a_tensor_above_its_threshold_is_flagged_once_at_its_worst(campaign: Cam
     rows[7].update(tensor_fields("0.001") | {"worst_rel_l2": repr(limit * 1.02), "worst_tensor": "b"})
     (flag,) = flags(campaign, "tensor")
     assert (flag["quantity"], flag["update"], flag["worker"], flag["tensor"]) == (name, 4, 1, "b")
-    assert (flag["value"], flag["limit"]) == (limit * 1.02, limit)
+    assert (flag["value"], flag["limit"], flag["rows"]) == (limit * 1.02, limit, 2)
+
+
+def test_a_flag_counts_every_row_above_its_limit_and_those_that_are_not_finite(campaign: Campaign) -> None:
+    rows = rows_of(campaign, "updates")
+    for row in rows[:3]:
+        row.update(tensor_fields("0.09") | {"worst_rel_l2": "0.5"})
+    rows[3].update(value="", rel_l2="", worst_rel_l2="", nonfinite="1")
+    for row in rows_of(campaign, "updates", "control"):
+        row.update(tensor_fields("0.029"))
+    own = [flag for flag in observed(campaign)["flags"] if (flag["workload"], flag["quantity"]) == ("w", "updates")]
+    assert {flag["kind"]: (flag["value"], flag["rows"]) for flag in own} == {
+        "control_factor": (None, 4), "tensor": (None, 4)
+    }  # fmt: skip
 
 
 def test_a_failure_to_observe_costs_no_verdict_and_is_said(campaign: Campaign, monkeypatch: pytest.MonkeyPatch) -> None:

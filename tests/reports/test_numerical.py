@@ -34,7 +34,7 @@ from tests.reports.numerical import (
     workloads_of,
 )
 from tests.reports.test_render import IMAGE, Page, golden_bytes, table_text
-from tests.support.evidence import Campaign, make_campaign, tensor_fields
+from tests.support.evidence import Campaign, loss_fields, make_campaign, tensor_fields
 
 GOLDEN = Path(__file__).parent / "golden"
 BOTH = ("throughput", "numerical")
@@ -45,6 +45,10 @@ WORST = (
 )
 FAILED = "Workloads that do not pass: the worst over updates and workers of each quantity"
 PASSED = "Workloads that pass: the worst over updates and workers of each quantity"
+FAULTS = (
+    "Which fault, made in one update, would have been seen at that update: as gates of all that it was tried on, with "
+    "the range of readings"
+)
 
 
 def make_real(folder: Path, **options: Any) -> Campaign:
@@ -72,11 +76,11 @@ def clean(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_the_published_table_is_shown_as_published(clean: Path) -> None:
     rows = table_text(clean, WORST).splitlines()
-    assert "| parameters | 6.482e-05 | 2.818e-05 | 2.30\u00d7 | \\< 0.02 | 4 of 4 pass |" in rows
-    assert "| gradients | 0.005753 | 0.005551 | 1.04\u00d7 | \\< 0.05 | 4 of 4 pass |" in rows
-    assert "| updates | 0.07777 | 0.02442 | 3.19\u00d7 flagged | \\< 0.1 | 4 of 4 pass |" in rows
+    assert "| parameters | 2.30\u00d7 | 6.482e-05 | 2.818e-05 | \\< 0.02 | 4 of 4 pass |" in rows
+    assert "| gradients | 1.04\u00d7 | 0.005753 | 0.005551 | \\< 0.05 | 4 of 4 pass |" in rows
+    assert "| updates | 3.19\u00d7 flagged | 0.07777 | 0.02442 | \\< 0.1 | 4 of 4 pass |" in rows
     moments = (
-        "| moments: the worse of exp\\_avg and exp\\_avg\\_sq | 0.005152 | 0.004692 | 1.10\u00d7 | not gated | no say |"
+        "| moments: the worse of exp\\_avg and exp\\_avg\\_sq | 1.10\u00d7 | 0.005152 | 0.004692 | not gated | no say |"
     )
     assert moments in rows
 
@@ -161,7 +165,7 @@ def test_what_is_not_finite_is_missed_and_named(tmp_path: Path) -> None:
     row.update(value="", rel_l2="", worst_rel_l2="", nonfinite="7")
     report = report_of(write_evaluation(campaign))
     assert "| `20m-sync-b2` | 0.2000 | not finite |" in table_text(report, FAILED)
-    assert "| gradients | not finite | 0.005551 |" in table_text(report, WORST)
+    assert "| gradients | flagged | not finite | 0.005551 |" in table_text(report, WORST)
     assert ">not finite</text>" in (report / "report.html").read_text()
 
 
@@ -196,10 +200,13 @@ def test_what_the_adapter_does_not_offer_is_not_evaluated_and_no_pass(tmp_path: 
         row.update(value="", worst_tensor="")
     report = report_of(write_evaluation(campaign))
     text = words(report)
-    assert "(4 more were not evaluated, for want of what the adapter offers)" in text
-    assert "Not evaluated, which is no pass: consensus of 4 workloads." in text
-    assert "| Consensus, mixing alone | not offered: 4 workloads not evaluated | - | - | - |" in table_text(
-        report, "Isolated checks"
+    assert "(4 more were not evaluated, which is no pass)" in text
+    assert "4 of 4 workloads pass every numerical gate that was evaluated over 5 matched local updates" in text
+    lack = "consensus of 4 workloads; 4 of the workloads counted as passing lack one."
+    assert f"Not evaluated, which is no pass: {lack}" in text
+    assert (
+        "| Consensus, mixing alone | not evaluated: 4 workloads: a side does not offer mix() | - | - | - |"
+        in table_text(report, "Isolated checks")
     )
     assert "not evaluated - \u2264 1.0 numerical, consensus: 4 workloads" in text
 
@@ -222,32 +229,131 @@ def test_gates_of_single_tensors_have_their_row(tmp_path: Path) -> None:
     campaign = make_real(tmp_path, numerical=NumericalRules(gated_tensors=("gradients",)))
     report = report_of(write_evaluation(campaign))
     row = (
-        "| gradients, per tensor: the largest error of a single tensor | 0.007191 | - | - | \u2264 0.1 | 4 of 4 pass |"
+        "| gradients, per tensor: the largest error of a single tensor | - | 0.007191 | - | \u2264 0.1 | 4 of 4 pass |"
     )
     assert row in table_text(report, WORST)
     assert "The rule gates gradients in this protocol." in words(report)
 
 
-def test_flagged_tensors_are_listed_with_their_limit(tmp_path: Path) -> None:
+def test_a_workload_that_only_single_tensors_fail_is_marked_and_says_so(tmp_path: Path) -> None:
+    campaign = make_real(tmp_path, numerical=NumericalRules(gated_tensors=("gradients", "exp_avg_sq")))
+    for quantity in ("gradients", "exp_avg_sq"):
+        (row,) = campaign.rows(
+            "numerical.csv", workload="20m-sync-b2", comparison="candidate", quantity=quantity, update=4, worker=1
+        )
+        row.update(worst_rel_l2="0.5")
+    report = report_of(write_evaluation(campaign))
+    (shown,) = table_text(report, FAILED).splitlines()[2:]
+    cells = [cell.strip() for cell in shown.split("|")]
+    assert cells[3] == "0.005753: one tensor: 0.5000"
+    assert cells[6].endswith(": one tensor of exp\\_avg\\_sq: 0.5000")
+    (table,) = re.findall(r'<table id="numerical-failed".*?</table>', (report / "report.html").read_text(), re.DOTALL)
+    assert table.count("mark m-missed") == 2
+
+
+def test_flagged_tensors_are_listed_with_their_limit_and_the_number_of_their_rows(tmp_path: Path) -> None:
     campaign = make_real(tmp_path)
-    (row,) = campaign.rows(
-        "numerical.csv", workload="20m-sync-b2", comparison="candidate", quantity="gradients", update=4, worker=1
-    )
-    row.update(worst_tensor="blocks.7.norm.gain", worst_rel_l2="0.5")
+    for update, error in ((4, "0.5"), (3, "0.4")):
+        (row,) = campaign.rows(
+            "numerical.csv",
+            workload="20m-sync-b2", comparison="candidate", quantity="gradients", update=update, worker=1,
+        )  # fmt: skip
+        row.update(worst_tensor="blocks.7.norm.gain", worst_rel_l2=error)
     report = report_of(write_evaluation(campaign))
     assert (
-        "| `20m-sync-b2` | candidate | gradients | 0.5000 | 0.1 | 4 | 1 | `blocks.7.norm.gain` | 1 |"
+        "| `20m-sync-b2` | candidate | gradients | 0.5000 | 0.1 | 4 | 1 | `blocks.7.norm.gain` | 2 |"
         in (report / "report.md").read_text()
     )
     assert "The rule gates nothing in this protocol." in words(report)
 
 
-def test_a_control_that_repeats_itself_exactly_flags_what_differs_at_all(tmp_path: Path) -> None:
+def test_flags_of_an_evaluation_that_did_not_count_them_are_shown(tmp_path: Path) -> None:
+    def spoil(matched: Matched) -> None:
+        make_worst(matched)
+        del matched.observed["flags"][2:]
+        for flag in matched.observed["flags"]:
+            del flag["rows"]
+
+    assert "`blocks.11.attention.query.weight` | - |" in (by_hand(tmp_path, spoil) / "report.md").read_text()
+
+
+EXACT = "No quantity of a workload is above 3 times its own control's worst, but for {} whose control is exact."
+
+
+def test_an_exact_control_is_one_sentence_and_hides_no_other_flag(tmp_path: Path) -> None:
     campaign = make_real(tmp_path)
     for row in campaign.rows("numerical.csv", comparison="control", quantity="parameters"):
         row.update(tensor_fields("0"))
-    text = words(report_of(write_evaluation(campaign)))
-    assert "parameters, where the baseline repeats itself exactly and the candidate differs at all" in text
+    report = report_of(write_evaluation(campaign))
+    text = words(report)
+    assert "Flagged: updates at 3.19\u00d7 the control's worst" in text
+    assert (
+        "The controls repeat exactly in 4 of 32 pairs of workload and quantity. There any difference counts as a flag, "
+        "and the candidate differs in 4, at most by 0.0032 of a gate (parameters of 20m-sync-b1)." in text
+    )
+    assert "| parameters | control is exact | 6.482e-05 | 0 |" in table_text(report, WORST)
+    flagged = [line for line in (report / "report.md").read_text().splitlines() if "| parameters | 6.4" in line]
+    assert flagged == []
+    assert "| parameters | control |" not in (report / "report.md").read_text()
+
+
+def test_controls_that_are_all_exact_mark_nothing(tmp_path: Path) -> None:
+    campaign = make_real(tmp_path)
+    for row in campaign.rows("numerical.csv", comparison="control"):
+        isolated = {"value": "0"} if row["quantity"] in {"optimizer", "consensus"} else None
+        row.update(isolated or (loss_fields("0") if row["quantity"] == "loss" else tensor_fields("0")))
+    report = report_of(write_evaluation(campaign))
+    text = words(report)
+    assert "No control differs from itself anywhere. The controls repeat exactly in 32 of 32 pairs" in text
+    assert "of a gate (updates of" in text
+    assert EXACT.format(32) in text
+    page = (report / "report.html").read_text()
+    assert "mark m-flagged" not in page[page.index('id="numerical-worst"') : page.index('id="numerical-vacuity"')]
+
+
+def test_what_is_not_finite_beside_an_exact_control_stays_flagged(tmp_path: Path) -> None:
+    campaign = make_real(tmp_path)
+    for row in campaign.rows("numerical.csv", comparison="control", quantity="exp_avg"):
+        row.update(tensor_fields("0"))
+    for row in campaign.rows("numerical.csv", comparison="candidate", quantity="exp_avg"):
+        row.update(value="", rel_l2="", worst_rel_l2="", nonfinite="7")
+    report = report_of(write_evaluation(campaign))
+    assert "The controls repeat exactly" not in words(report)
+    assert "| `20m-sync-b2` | exp\\_avg | not finite | 0 |" in (report / "report.md").read_text()
+
+
+# --- workers ----------------------------------------------------------------------------------------------------------
+
+
+def test_the_number_of_workers_is_shown(clean: Path) -> None:
+    assert "Their cases have 2 workers each." in words(clean)
+    assert all(line.endswith("| 2 | independent |") for line in table_text(clean, PASSED).splitlines()[2:])
+    assert "A single worker:" not in words(clean)
+
+
+def test_a_workload_that_shows_one_worker_of_several_is_named_and_marked(tmp_path: Path) -> None:
+    def spoil(matched: Matched) -> None:
+        for side in ("candidate", "control"):
+            matched.case(matched.workloads[1], side)["workers"] = 1
+
+    report = by_hand(tmp_path, spoil)
+    text = words(report)
+    assert "Their cases have 1 to 8 workers each." in text
+    assert "A single worker: 1 of 3 workloads of category sync (20m-sync-b2)." in text
+    assert "the adapter shows one of them alone" in text
+    (table,) = re.findall(r'<table id="numerical-passed".*?</table>', (report / "report.html").read_text(), re.DOTALL)
+    assert table.count("mark m-flagged") == 1
+
+
+def test_a_category_of_single_workers_is_named_without_marks(tmp_path: Path) -> None:
+    def spoil(matched: Matched) -> None:
+        for case in matched.observed["cases"]:
+            case["workers"] = 1
+
+    report = by_hand(tmp_path, spoil)
+    assert "A single worker: 3 of 3 workloads of category sync and 1 of 1 workload of no category." in words(report)
+    (table,) = re.findall(r'<table id="numerical-passed".*?</table>', (report / "report.html").read_text(), re.DOTALL)
+    assert table.count("mark m-flagged") == 0
 
 
 def test_a_campaign_without_controls_says_what_is_not_known(tmp_path: Path) -> None:
@@ -263,14 +369,37 @@ def test_a_campaign_without_controls_says_what_is_not_known(tmp_path: Path) -> N
 
 
 def test_each_gate_is_shown_with_the_faults_that_it_would_have_seen(clean: Path) -> None:
-    rows = table_text(
-        clean, "Which fault would have been seen, as gates of all that it was tried on, with the range of readings"
+    rows = table_text(clean, FAULTS)
+    own = "unseen: 0 of 4: reads 0.0040 | unseen: 0 of 4: reads 0.0080 | seen: 4 of 4"
+    assert f"| parameters | \\< 0.02 | 4 of 4 | {own}" in rows
+    assert "| updates | \\< 0.1 | 4 of 4 | seen: 4 of 4: reads 1.0 | seen: 4 of 4: reads 2.0 |" in rows
+    assert "| gradients | \\< 0.05 | 2 of 4 | not tried | not tried |" in rows
+    assert "| loss | \u2264 1.0 | 1 of 4 | not tried | not tried | not tried |" in rows
+
+
+def test_what_a_reading_is_and_which_gates_have_none_is_said(tmp_path: Path) -> None:
+    report = report_of(write_evaluation(make_real(tmp_path, numerical=NumericalRules(gated_tensors=("gradients",)))))
+    text = words(report)
+    assert "what the gates read at an update in which one fault is made" in text
+    assert "a fault which persists accumulates from update to update" in text
+    assert "loss with 1, gradients with 2, parameters with 4 and updates with 4." in text
+    assert "Without any reading: optimizer (4 gates), consensus (4 gates) and gradients, per tensor (4 gates)." in text
+    assert "| optimizer | \u2264 1.0 | 0 of 4 | not tried | not tried | not tried | not tried | - |" in table_text(
+        report, FAULTS
     )
+
+
+def test_a_gate_that_did_not_see_the_only_fault_tried_is_not_called_blind(tmp_path: Path) -> None:
+    campaign = make_real(tmp_path)
+    for row in campaign.rows("vacuity.csv", workload="20m-sync-b2", quantity="loss"):
+        row["rel_l2"] = "0"
+    report = report_of(write_evaluation(campaign))
+    text = words(report)
     assert (
-        "| parameters | \\< 0.02 | unseen: 0 of 4: reads 0.0040 | unseen: 0 of 4: reads 0.0080 | seen: 4 of 4" in rows
+        "1 gate was tried with a single fault and would not have seen it, which is too little to call it blind: loss "
+        "of 1 workload." in text
     )
-    assert "| updates | \\< 0.1 | seen: 4 of 4: reads 1.0 | seen: 4 of 4: reads 2.0 |" in rows
-    assert "| gradients | \\< 0.05 | not tried | not tried |" in rows
+    assert "discriminate" not in text
 
 
 def test_gates_that_see_nothing_are_named_as_not_discriminating(tmp_path: Path) -> None:
@@ -278,8 +407,14 @@ def test_gates_that_see_nothing_are_named_as_not_discriminating(tmp_path: Path) 
     for row in campaign.rows("vacuity.csv", workload="20m-sync-b2", quantity="parameters"):
         row["rel_l2"] = "0.004"
     report = report_of(write_evaluation(campaign))
-    assert "Of 16 gates, 1 would have seen none of the faults tried on them and does not discriminate:" in words(report)
-    shown = table_text(report, "Gates that do not discriminate: they would have seen none of the faults tried on them")
+    assert (
+        "Of 16 gates with readings, 1 would have seen none of the faults tried on it, each made in one update, and "
+        "does not discriminate between them and a correct candidate: parameters of 1 workload." in words(report)
+    )
+    shown = table_text(
+        report,
+        "Gates that do not discriminate: they would have seen none of the faults tried on them, one update each",
+    )
     assert shown.splitlines()[2:] == ["| `20m-sync-b2` | parameters | 0.00400 | 0.00400 | 0.00400 | 0.00400 |"]
 
 
@@ -287,10 +422,7 @@ def test_a_fault_that_is_not_finite_is_seen(tmp_path: Path) -> None:
     campaign = make_real(tmp_path)
     for row in campaign.rows("vacuity.csv", quantity="updates", mutation="negated"):
         row["rel_l2"] = ""
-    rows = table_text(
-        report_of(write_evaluation(campaign)),
-        "Which fault would have been seen, as gates of all that it was tried on, with the range of readings",
-    )
+    rows = table_text(report_of(write_evaluation(campaign)), FAULTS)
     assert "seen: 4 of 4: 4 not finite" in rows
 
 
@@ -305,9 +437,9 @@ def test_time_is_split_into_training_and_comparison(tmp_path: Path) -> None:
         case_of("20m-sync-b1", "control", compare_s=0.0, compared_bytes=0, tied=[]),
     ]
     text = words(report_of(write_evaluation(make_real(tmp_path), cases=cases)))
-    assert "2 cases took 12.8 s: 1.50 s loading states, 8.25 s in the matched updates of both sides" in text
-    assert "and 3.00 s comparing 3.0 GiB (24% of the time)" in text
-    assert "Tied tensors are compared once, under the second name: head.weight = embedding.weight." in text
+    assert "After start-up and warm-up, 2 cases took 12.8 s for three things: 1.50 s loading states, 8.25 s in" in text
+    assert "and 3.00 s comparing 3.0 GiB (24% of the three). Start-up, warm-up and the isolated checks come on" in text
+    assert "Tied tensors are compared once: head.weight is compared as embedding.weight." in text
     assert "shared memory no CUDA IPC here" in text
 
 
@@ -385,7 +517,15 @@ def make_worst(matched: Matched) -> None:
             fail_gate(matched, f"numerical/{workload}/{quantity}", "missed", reason, 1.23456789)
         common = {"workload": workload, "update": 5, "worker": 7, "tensor": "blocks.11.attention.query.weight"}
         matched.observed["flags"] += [
-            {**common, "kind": kind, "comparison": comparison, "quantity": quantity, "value": 0.123456789, "limit": 0.1}
+            {
+                **common,
+                "kind": kind,
+                "comparison": comparison,
+                "quantity": quantity,
+                "value": 0.123456789,
+                "limit": 0.1,
+                "rows": 40,
+            }
             for kind in ("tensor", "control_factor")
             for comparison in ("candidate", "control")
             for quantity in names

@@ -334,6 +334,7 @@ def test_each_category_has_a_line_with_median_range_spread_and_order_effect(
     assert campaign(home, "report", "--json") == 3
     value = json.loads(capsys.readouterr().out)
     assert value["observations"] == verdict(home)["observations"]
+    assert value["numerical_remarks"] is None
     assert campaign(home, "report") == 3
     lines = [line.split() for line in capsys.readouterr().out.splitlines()]
     (header,) = [number for number, line in enumerate(lines) if line[:1] == ["category"]]
