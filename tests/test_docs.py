@@ -9,7 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from acceptance.rollup import EVALUATED_FAMILIES
 from campaign.cli.main import COMMANDS
+from campaign.protocol import UNMEASURED
 from campaign.snapshot import digest_folder
 
 ROOT = Path(__file__).parents[1]
@@ -65,3 +67,23 @@ def test_the_audit_pages_script_hashes_a_source_tree_as_a_freeze_does(tmp_path: 
         [sys.executable, "-", "tree"], input=lines, cwd=tmp_path, capture_output=True, text=True, check=True
     )
     assert done.stdout.strip() == digest_folder(tree)
+
+
+def promised_elsewhere(text: str) -> list[str]:
+    """Return the sentences of a page by which this release does not measure a family that it measures."""
+    sentences = [one for one in re.split(r"(?<=[.!?:])\s", " ".join(text.split())) if "this release" in one.lower()]
+    denying = [one for one in sentences if re.search(r"\b(not|alone|refuses|only)\b", one)]
+    return [
+        one for one in denying if any(f in one for f in EVALUATED_FAMILIES) and not any(f in one for f in UNMEASURED)
+    ]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_no_page_says_that_a_measured_family_is_not_in_this_release(page: Path) -> None:
+    assert promised_elsewhere(page.read_text(encoding="utf-8")) == []
+
+
+def test_what_stood_there_before_the_numerical_family_came_is_found() -> None:
+    assert promised_elsewhere("Real work is proved by the\nnumerical family, which is not in this release: read on.")
+    assert promised_elsewhere("This is. In this release the throughput family alone is measured.")
+    assert promised_elsewhere("This release plans convergence. The numerical family is measured.") == []
