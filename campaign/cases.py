@@ -29,6 +29,12 @@ def _check_case(
     elif case.inputs_sha256 != planned.inputs_sha256:
         what = f"it ran on the inputs {case.inputs_sha256}, planned were {planned.inputs_sha256 or 'none'}"
         yield Finding(where=where, what=what)
+    else:
+        workers = {row.values["worker"] for row in sealed.tables.get(NUMERICAL.file, ())}
+        if workers != set(range(case.num_workers)):
+            said = ", ".join(map(str, sorted(map(str, workers)))) or "none"
+            what = f"it compared {case.num_workers} workers, and {NUMERICAL.file} has rows of the workers {said}"
+            yield Finding(where=where, what=what)
     if TENSORS not in sealed.kept:
         yield Finding(where=where, what=f"completed without {TENSORS}")
     elif not is_known:
@@ -86,8 +92,10 @@ class CaseBook:
     pilots: list[PilotInputs] = field(default_factory=list)
     canonical: dict[str, str] = field(default_factory=dict)
     """Digest of the inputs of each workload: those of the first completed pilot."""
-    used: list[tuple[str, str, str]] = field(default_factory=list)
-    """Place, workload and digest of the inputs of every case."""
+    workers: dict[str, int] = field(default_factory=dict)
+    """Number of workers whose state these inputs hold."""
+    used: list[tuple[str, str, documents.CaseReceipt]] = field(default_factory=list)
+    """Place and workload of every case, and how it was run."""
     is_open: bool = False
     """Whether a baseline's pilot is under way, or left no list of what it had written."""
 
@@ -95,7 +103,7 @@ class CaseBook:
         """Note a sealed attempt that was found right."""
         completed = sealed.receipt.ending is Ending.COMPLETED
         if sealed.receipt.case is not None:
-            self.used.append((str(folder.receipt), planned.workload, sealed.receipt.case.inputs_sha256))
+            self.used.append((str(folder.receipt), planned.workload, sealed.receipt.case))
         if planned.kind != "pilot" or planned.order != ("baseline",):
             return
         data = sealed.kept.get(INPUTS)
@@ -105,15 +113,20 @@ class CaseBook:
         sha256 = files.sha256_bytes(data)
         inputs = documents.Inputs.parse(data, where=str(folder.inputs))
         self.pilots.append(PilotInputs(where=str(folder.inputs), sha256=sha256, inputs=inputs, completed=completed))
-        if completed:
-            self.canonical.setdefault(planned.workload, sha256)
+        if completed and planned.workload not in self.canonical:
+            self.canonical[planned.workload] = sha256
+            self.workers[planned.workload] = len({one.worker for one in inputs.state})
 
     def disagreements(self) -> Iterator[Finding]:
-        """Yield a finding for every case that did not run on its workload's canonical inputs."""
-        for where, workload, sha256 in self.used:
+        """Yield a finding for every case that did not run on its workload's canonical inputs, all workers of them."""
+        for where, workload, case in self.used:
             canonical = self.canonical.get(workload, "none")
-            if sha256 != canonical:
-                yield Finding(where=where, what=f"it ran on the inputs {sha256}, the pilot recorded {canonical}")
+            if case.inputs_sha256 != canonical:
+                what = f"it ran on the inputs {case.inputs_sha256}, the pilot recorded {canonical}"
+                yield Finding(where=where, what=what)
+            elif case.num_workers != self.workers[workload]:
+                what = f"it compared {case.num_workers} workers, the pilot recorded {self.workers[workload]}"
+                yield Finding(where=where, what=what)
 
 
 def summaries(

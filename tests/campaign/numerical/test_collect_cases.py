@@ -209,6 +209,28 @@ def test_a_case_on_other_inputs_than_planned_is_named(home: Home) -> None:
     assert f"it ran on the inputs {'0' * 64}, planned were {home.inputs_sha256('sync-b4')}" in findings(home)
 
 
+def test_a_case_of_another_number_of_workers_than_were_recorded_is_named(home: Home) -> None:
+    def two(receipt: documents.Receipt) -> documents.Receipt:
+        assert receipt.case is not None
+        return receipt.replace(case=receipt.case.replace(num_workers=2))
+
+    reseal_receipt(home, CASE, two)
+    assert "it compared 2 workers, and numerical.csv has rows of the workers 0" in findings(home)
+
+
+def test_a_worker_that_is_missing_from_receipt_and_rows_alike_is_named_by_the_inputs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home = freeze(tmp_path / "home", SMALL[:1], repeats=1, numerical=NumericalRules())
+    one = home.inputs("sync-b4")
+    two = one.replace(state=(one.state[0], one.state[0].replace(worker=1)))
+    monkeypatch.setattr(Home, "inputs", lambda *_: two)
+    for slot in home.protocol.slots:
+        if slot.side == "baseline":
+            home.attempt(slot)
+    assert "it compared 1 workers, the pilot recorded 2" in findings(home)
+
+
 def test_all_cases_of_a_workload_run_on_what_its_first_completed_pilot_recorded(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
