@@ -184,7 +184,7 @@ def exact_sentence(family: Family) -> str:
     if not shares:
         return f"{said}."
     share, nearest = max(shares, key=lambda item: item[0])
-    return f"{said}, at most by {near(share, 1, digits=2)} of a gate ({nearest.quantity} of {nearest.workload})."
+    return f"{said}, by at most {near(share, 1, digits=2)} of a gate ({nearest.quantity} of {nearest.workload})."
 
 
 def _flagged_text(seen: Quantity, factor: str) -> str:

@@ -118,7 +118,7 @@ def test_workloads_sort_by_how_far_they_are_off(browser: Any) -> None:
     table = browser.find_element("css selector", "#numerical-worst")
     (button,) = [item for item in table.find_elements("css selector", "thead button") if "Candidate /" in item.text]
     values = (
-        """return [...arguments[0].tBodies[0].rows].map((row) => row.cells[3].querySelector('data')?.value ?? null)"""
+        """return [...arguments[0].tBodies[0].rows].map((row) => row.cells[1].querySelector('data')?.value ?? null)"""
     )
     button.send_keys("\ue007")
     shown = [float(value) for value in browser.execute_script(values, table) if value is not None]

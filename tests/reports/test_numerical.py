@@ -289,7 +289,7 @@ def test_an_exact_control_is_one_sentence_and_hides_no_other_flag(tmp_path: Path
     assert "Flagged: updates at 3.19\u00d7 the control's worst" in text
     assert (
         "The controls repeat exactly in 4 of 32 pairs of workload and quantity. There any difference counts as a flag, "
-        "and the candidate differs in 4, at most by 0.0032 of a gate (parameters of 20m-sync-b1)." in text
+        "and the candidate differs in 4, by at most 0.0032 of a gate (parameters of 20m-sync-b1)." in text
     )
     assert "| parameters | control is exact | 6.482e-05 | 0 |" in table_text(report, WORST)
     flagged = [line for line in (report / "report.md").read_text().splitlines() if "| parameters | 6.4" in line]

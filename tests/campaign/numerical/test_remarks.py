@@ -48,7 +48,7 @@ def test_exact_controls_tensors_blind_gates_and_single_workers_have_a_line_each(
 
     found = remarks(tmp_path, spoil)
     text = "\n".join(found.lines)
-    assert "the candidate differs in 1, at most by 0.20 of a gate (gradients of" in text
+    assert "the candidate differs in 1, by at most 0.20 of a gate (gradients of" in text
     assert "Flagged for a single tensor: 1 case and quantity." in text
     assert "1 would have seen none of the faults tried on it" in text
     assert "A single worker: 1 of " in text
