@@ -283,6 +283,7 @@ def numerical_remarks(printed: bytes, protocol: bytes) -> Remarks | None:
     return Remarks(
         lines=tuple(line.replace(numerical.TIMES, "x") for line in said if line),
         counts={
+            "flagged_quantities": sum(seen.flagged and not seen.is_exact for seen in observed.quantities),
             "flags_above_control": len(observed.flags) - exact - tensors,
             "flags_of_exact_controls": exact,
             "flags_of_single_tensors": tensors,

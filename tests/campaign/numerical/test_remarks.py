@@ -31,6 +31,7 @@ def test_a_quantity_above_its_control_is_said_in_plain_letters(tmp_path: Path) -
     assert found.lines[0].startswith("Flagged: updates at 3.19x the control's worst, above 3 times")
     assert "".join(found.lines).isascii()
     assert found.counts == {
+        "flagged_quantities": 1,
         "flags_above_control": 1,
         "flags_of_exact_controls": 0,
         "flags_of_single_tensors": 0,
@@ -52,7 +53,7 @@ def test_exact_controls_tensors_blind_gates_and_single_workers_have_a_line_each(
     assert "Flagged for a single tensor: 1 case and quantity." in text
     assert "1 would have seen none of the faults tried on it" in text
     assert "A single worker: 1 of " in text
-    assert list(found.counts.values()) == [0, 1, 1, 1, 1]
+    assert list(found.counts.values()) == [1, 0, 1, 1, 1, 1]
 
 
 def test_nothing_is_remarked_where_the_family_is_not_declared(tmp_path: Path) -> None:
