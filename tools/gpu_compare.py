@@ -217,7 +217,7 @@ def run_transport(transport: str, sides: list[Process], folder: Path, threads: i
                     os.posix_fallocate(stream.fileno(), 0, 2 * half_bytes)
             answer = side.ask("stage", path=str(path), half_bytes=half_bytes, transport=transport)
             sources.append({"kind": transport, "path": str(path), "handle": answer["handle"], "half_bytes": half_bytes})
-        comparer.ask("stage", sources=sources, threads=threads)
+        comparer.ask("stage", sources=sources, further=False, threads=threads)
         stage_s = time.perf_counter() - began
         passes = [[compare_all(sides, comparer, what, half_bytes) for what in QUANTITIES] for _ in range(REPEATS)]
         comparer.ask("close")

@@ -158,6 +158,7 @@ def _run_one(context: Context, planned: PlannedAttempt, folder: AttemptFolder, r
             records_inputs = context.protocol.numerical is not None and record.side == "baseline"
             recorder = InputsRecorder(inputs_folder(context.allocation.home), context.workspace.root)
             run_pilot(setting, record, log, context.signals, recorder=recorder if records_inputs else None)
+            recorder.verify_again()
         else:
             measure_side(setting, record, log, context.signals, updates=planned.updates)
 

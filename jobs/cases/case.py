@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, TypeAlias
 
 from ..common.endings import EndedError, Ending
 from ..common.plan import QUANTITIES, Numerical
 from ..common.tables import Cell
+from ..common.verified import VerifiedFile
 from ..tensors.catalog import Catalog, find_difference, find_other_keys, find_unfit
 from .inputs import CanonicalInputs
 from .numerics import (
@@ -52,7 +52,7 @@ class Load:
 class Make:
     """Make an update on a batch."""
 
-    batch: Path
+    batch: VerifiedFile
     what: str
 
 

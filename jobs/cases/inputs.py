@@ -8,19 +8,25 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from ..common.endings import EndedError, Ending, is_no_space
 from ..common.layout import InputsFolder
 from ..common.plan import STATE, Numerical, Workload
-from ..common.storage import read_regular, sha256_bytes, sha256_file, sync_folder, write_new
+from ..common.storage import read_regular, sha256_bytes, sync_folder, write_new
 from ..common.strict import Fields, dump_json, parse_json
+from ..common.verified import VerifiedFile, verify
 from ..tensors.recording import TensorFile
 
+T = TypeVar("T")
 BATCH = "batch"
+MOST_WAIT_S = 5.0
+"""How long the files of a case are waited for: another node may have written them a moment ago."""
+_PAUSE_S = 0.25
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -143,25 +149,69 @@ class CanonicalInputs:
     """Inputs whose files have been verified."""
 
     inputs: Inputs
-    sha256: str
-    folder: InputsFolder
-    """Where the files are read from."""
+    files: Mapping[str, VerifiedFile]
+    """By digest."""
 
     @property
     def step(self) -> int:
         """Updates that the state has behind it."""
         return self.inputs.step
 
-    def state_files(self) -> list[tuple[str, int, Path]]:
-        """Return quantity, worker and path of the state's files."""
-        return [(one.quantity, one.worker, self.folder.tensors(one.sha256)) for one in self.inputs.state]
+    def state_files(self) -> list[tuple[str, int, VerifiedFile]]:
+        """Return quantity, worker and file of the state."""
+        return [(one.quantity, one.worker, self.files[one.sha256]) for one in self.inputs.state]
 
-    def batch(self, update: int) -> Path:
+    def batch(self, update: int) -> VerifiedFile:
         """Return the file of an update's batch."""
-        return self.folder.tensors(self.inputs.batches[update - 1].sha256)
+        return self.files[self.inputs.batches[update - 1].sha256]
+
+    def verify_again(self) -> None:
+        """Hash every file once more, when the sides are gone.
+
+        Raises:
+            EndedError: One is not what it was.
+        """
+        for file in self.files.values():
+            if change := file.find_change():
+                raise EndedError(Ending.INTERFERENCE, f"while the sides ran, {change}")
 
 
-def read_document(folder: InputsFolder, sha256: str) -> Inputs:
+class Patience:
+    """Waits for files that a shared file system may show late, all of them together no longer than a few seconds.
+
+    Args:
+        pause: Waits for some seconds.
+        limit_s: How long to wait altogether.
+    """
+
+    def __init__(self, pause: Callable[[float], None], limit_s: float = MOST_WAIT_S) -> None:
+        self._pause = pause
+        self._left_s = limit_s
+
+    def read(self, path: Path, read: Callable[[Path], T]) -> T:
+        """Read a file, once it is there.
+
+        Raises:
+            OSError: It cannot be read, or does not come.
+        """
+        while True:
+            try:
+                return read(path)
+            except FileNotFoundError:
+                if not self._left_s > 0 or not path.parent.is_dir():
+                    raise
+            self._pause(_PAUSE_S)
+            self._left_s -= _PAUSE_S
+            # Opened anew, a folder of a network file system is looked at again.
+            os.close(os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC))
+
+
+def _unusable(path: Path, found: str) -> EndedError:
+    text = f"the canonical input {path} {found}; nothing of a side has run, and the fault is neither side's"
+    return EndedError(Ending.LOST, f"{text}: restore the file from a copy of the home, then submit again")
+
+
+def read_document(folder: InputsFolder, sha256: str, patience: Patience) -> Inputs:
     """Read the document of a digest.
 
     Raises:
@@ -170,40 +220,42 @@ def read_document(folder: InputsFolder, sha256: str) -> Inputs:
     """
     path = folder.document(sha256)
     try:
-        data = read_regular(path)
+        data = patience.read(path, read_regular)
     except OSError as error:
-        raise EndedError(Ending.DATA_CHANGED, f"the canonical inputs {path} cannot be read: {error}") from error
+        raise _unusable(path, f"cannot be read ({error})") from error
     if sha256_bytes(data) != sha256:
-        raise EndedError(Ending.DATA_CHANGED, f"the canonical inputs {path} have the SHA-256 {sha256_bytes(data)}")
+        raise _unusable(path, f"has the SHA-256 {sha256_bytes(data)}")
     return parse_inputs(data)
 
 
-def verify_files(inputs: Inputs, folder: InputsFolder, private: Path | None) -> InputsFolder:
-    """Hash every file of some inputs; return the folder to read them from.
+def verify_files(inputs: Inputs, folder: InputsFolder, private: Path | None, patience: Patience) -> CanonicalInputs:
+    """Hash every file of some inputs.
 
     Args:
         inputs: The inputs.
         folder: Where they are kept.
         private: A folder to copy them to, where the sides may not see the home; None to read them where they are.
+        patience: Waits for what is not there yet.
 
     Raises:
         EndedError: A file is not there, or not what its digest says.
     """
     target = folder if private is None else InputsFolder(private)
     digests = [*(one.sha256 for one in inputs.state), *(one.sha256 for one in inputs.batches)]
+    files: dict[str, VerifiedFile] = {}
     for sha256 in dict.fromkeys(digests):
         path = folder.tensors(sha256)
         try:
             if private is not None:
-                shutil.copyfile(path, target.tensors(sha256), follow_symlinks=False)
-            found = sha256_file(target.tensors(sha256))
+                patience.read(path, partial(shutil.copyfile, dst=target.tensors(sha256), follow_symlinks=False))
+            files[sha256] = patience.read(target.tensors(sha256), verify)
         except OSError as error:
             if is_no_space(error):
                 raise
-            raise EndedError(Ending.DATA_CHANGED, f"the canonical input {path} cannot be read: {error}") from error
-        if found != sha256:
-            raise EndedError(Ending.DATA_CHANGED, f"the canonical input {path} has the SHA-256 {found}")
-    return target
+            raise _unusable(path, f"cannot be read ({error})") from error
+        if files[sha256].sha256 != sha256:
+            raise _unusable(path, f"has the SHA-256 {files[sha256].sha256}")
+    return CanonicalInputs(inputs=inputs, files=files)
 
 
 # --- writing ----------------------------------------------------------------------------------------------------------
@@ -219,12 +271,29 @@ def keep_file(file: TensorFile, folder: InputsFolder) -> None:
     try:
         os.link(file.path, path)
     except FileExistsError:
-        found = sha256_file(path)
+        found = verify(path).sha256
         if found != file.sha256:
-            raise EndedError(Ending.DATA_CHANGED, f"the canonical input {path} has the SHA-256 {found}") from None
+            raise _spoilt(path, f"has the SHA-256 {found}") from None
     finally:
         file.path.unlink()
     sync_folder(folder.root)
+
+
+def verify_kept(digests: Iterable[str], folder: InputsFolder) -> None:
+    """Hash the files that a side's pilot has recorded once more, when the side is gone.
+
+    Raises:
+        EndedError: One is not what its name says.
+    """
+    for sha256 in digests:
+        path = folder.tensors(sha256)
+        try:
+            found = verify(path).sha256
+        except OSError as error:
+            raise EndedError(Ending.INTERFERENCE, f"the canonical input {path}, just recorded: {error}") from error
+        if found != sha256:
+            text = f"the canonical input {path} was changed after it was recorded: its SHA-256 is {found}"
+            raise EndedError(Ending.INTERFERENCE, text)
 
 
 def keep_document(inputs: Inputs, folder: InputsFolder) -> bytes:
@@ -239,8 +308,13 @@ def keep_document(inputs: Inputs, folder: InputsFolder) -> bytes:
         write_new(path, data)
     except FileExistsError:
         if read_regular(path) != data:
-            raise EndedError(Ending.DATA_CHANGED, f"{path} is not what its name says") from None
+            raise _spoilt(path, "is not what its name says") from None
     return data
+
+
+def _spoilt(path: Path, found: str) -> EndedError:
+    text = f"the canonical input {path}, which stood there already, {found}: restore it from a copy of the home"
+    return EndedError(Ending.LOST, f"{text}, or remove it if there is none, so that it is recorded again; then submit")
 
 
 def describe_state(quantity: str, files: Sequence[TensorFile]) -> list[StateInput]:

@@ -10,11 +10,11 @@ from ..common.layout import InputsFolder
 from ..common.plan import STATE, Numerical
 from ..measurement.session import Session
 from ..processes.steps import alone
-from ..tensors.catalog import Catalog, find_unfit
+from ..tensors.catalog import Catalog, find_reserved, find_unfit
 from ..tensors.lockstep import plan_chunks, run_pass
 from ..tensors.recording import Recorder, Recording, TensorFile, unused_name
 from ..tensors.staging_files import MOST_HALF_BYTES, StageFile, choose_folder, half_bytes
-from .inputs import BATCH, BatchInput, Inputs, StateInput, describe_state, keep_document, keep_file
+from .inputs import BATCH, BatchInput, Inputs, StateInput, describe_state, keep_document, keep_file, verify_kept
 from .partner import HOST, Partner
 
 
@@ -25,7 +25,7 @@ def record_pass(
     stage: StageFile,
     name: Callable[[int], Path],
     *,
-    hashing: bool = False,
+    is_kept: bool = False,
 ) -> Recording:
     """Record the pass that is open.
 
@@ -35,9 +35,9 @@ def record_pass(
         catalog: What it offers.
         stage: The staging file that it has mapped.
         name: Returns the path of a worker's file.
-        hashing: Whether the files are hashed and made durable.
+        is_kept: Whether the files are to be kept.
     """
-    recorder = Recorder(catalog.tensors, stage, name, hashing=hashing)
+    recorder = Recorder(catalog.tensors, stage, name, is_kept=is_kept)
     try:
         chunks = list(plan_chunks(catalog.tensors, stage.half_bytes))
         run_pass(chunks, [partner], None, recorder.spool)
@@ -59,6 +59,16 @@ class InputsRecorder:
     def __init__(self, folder: InputsFolder, private: Path) -> None:
         self._folder = folder
         self._private = private
+        self._digests: dict[str, None] = {}
+        """Of what was recorded, in order."""
+
+    def verify_again(self) -> None:
+        """Hash what was recorded once more, when the side is gone.
+
+        Raises:
+            EndedError: It was changed.
+        """
+        verify_kept(self._digests, self._folder)
 
     def __call__(self, session: Session) -> bytes:
         """Record them; return the document that names them.
@@ -107,6 +117,8 @@ class InputsRecorder:
             catalog = alone(partner.open(quantity))
             if problem := find_unfit(catalog):
                 raise EndedError(Ending.STATE_MISMATCH, f"{quantity}: {problem}")
+            if problem := find_reserved(catalog, is_state=True):
+                raise EndedError(Ending.RUBBISH, f"{quantity}: {problem}")
             found += describe_state(quantity, self._keep(partner, quantity, catalog, stage))
         return found
 
@@ -116,6 +128,8 @@ class InputsRecorder:
             catalog = alone(partner.open(f"{BATCH}:{step}"))
             if not catalog.tensors:
                 raise EndedError(Ending.RUBBISH, f"batch({step}) holds no tensors")
+            if problem := find_reserved(catalog, is_state=False):
+                raise EndedError(Ending.RUBBISH, f"batch({step}): {problem}")
             (file,) = self._keep(partner, BATCH, catalog, stage)
             found.append(BatchInput(update=update, sha256=file.sha256, num_bytes=file.num_bytes))
         return found
@@ -124,7 +138,8 @@ class InputsRecorder:
         def name(worker: int) -> Path:
             return unused_name(self._folder.root, f"{what}-worker{worker}")
 
-        recording = record_pass(partner, what, catalog, stage, name, hashing=True)
+        recording = record_pass(partner, what, catalog, stage, name, is_kept=True)
         for file in recording.files:
             keep_file(file, self._folder)
+            self._digests[file.sha256] = None
         return list(recording.files)

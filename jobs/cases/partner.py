@@ -7,7 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from ..common.endings import EndedError, Ending
 from ..common.strict import Fields
+from ..common.verified import VerifiedFile
 from ..measurement.session import Session
 from ..processes.channel import Answer
 from ..processes.steps import Step
@@ -15,8 +17,8 @@ from ..tensors.catalog import Catalog, read_catalog
 from ..tensors.lockstep import Chunk
 
 HOST, DEVICE = "host", "device"
-StateFile = tuple[str, int, Path]
-"""Quantity, worker and path."""
+StateFile = tuple[str, int, VerifiedFile]
+"""Quantity, worker and file."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,10 +62,6 @@ class Partner:
         yield from self.session.warm_up(is_timed=False)
         return (yield from self.open("parameters"))
 
-    def offers(self, method: str) -> bool:
-        """Return whether its adapter has a method."""
-        return method in self.session.record.offers
-
     def stage(self, path: Path, half_bytes: int, transport: str) -> Step[dict[str, Any] | None]:
         """Let it map the staging file, or allocate device memory of that size; return the handle of the latter."""
         command = {"do": "stage", "path": str(path), "half_bytes": half_bytes, "transport": transport}
@@ -80,18 +78,32 @@ class Partner:
 
     def load(self, files: Sequence[StateFile], step: int) -> Step[None]:
         """Load a state in place; it has been verified when the step has ended."""
-        shown = [[quantity, worker, str(path)] for quantity, worker, path in files]
+        shown = [[quantity, worker, *self._untouched(file)] for quantity, worker, file in files]
         command = {"do": "load", "files": shown, "step": step}
         return (yield from self.session.ask(command, "loading the state", _nothing))
 
-    def update(self, path: Path, what: str) -> Step[Update]:
+    def update(self, batch: VerifiedFile, what: str) -> Step[Update]:
         """Make one local update.
 
         Args:
-            path: The batch.
+            batch: The batch.
             what: Which update, for the reason of an ending.
         """
-        return (yield from self.session.ask({"do": "update", "path": str(path)}, what, _read_update))
+        path, identity = self._untouched(batch)
+        command = {"do": "update", "path": path, "identity": identity}
+        return (yield from self.session.ask(command, what, _read_update))
+
+    def _untouched(self, file: VerifiedFile) -> tuple[str, list[int] | None]:
+        """Return the path of a file, and the identity of what the side shall find there.
+
+        Raises:
+            EndedError: It is not the file that was verified.
+        """
+        if touch := file.find_touch():
+            raise EndedError(Ending.INTERFERENCE, f"while the sides ran, {touch}")
+        # A container may see the same file under other numbers.
+        is_confined = bool(self.session.setting.runnable.launch)
+        return str(file.path), None if is_confined else list(file.identity)
 
     def isolate(self, command: dict[str, Any]) -> Step[None]:
         """Run an isolated check, whose results are then offered."""

@@ -67,9 +67,17 @@ class Referee:
         # Without sources there is nothing to map yet.
         yield from self.stage([], limit_s=self._limits.import_s)
 
-    def stage(self, sources: Sequence[dict[str, Any]], limit_s: float | None = None) -> Step[None]:
-        """Let it map the staging memory: the reference's, then the value's."""
-        command = {"do": "stage", "sources": list(sources), "threads": self._threads}
+    def stage(
+        self, sources: Sequence[dict[str, Any]], *, is_further: bool = False, limit_s: float | None = None
+    ) -> Step[None]:
+        """Let it map the staging memory: the reference's, then the value's.
+
+        Args:
+            sources: What to map.
+            is_further: Whether it comes beside what is mapped already, instead of in its place.
+            limit_s: How long the answer may take.
+        """
+        command = {"do": "stage", "sources": list(sources), "further": is_further, "threads": self._threads}
         yield from self._ask(command, "staging", lambda _: None, limit_s)
 
     def compare(self, half: int, pieces: Chunk, *, signs: bool, roll: bool) -> Step[list[Sums]]:

@@ -16,11 +16,11 @@ from ..measurement.session import Setting, SideRecord, running
 from ..processes.keeper import Command
 from ..processes.sidelog import SideLog
 from ..processes.signals import Signals
-from ..processes.steps import Begun, Step, alone, finish_all, together
+from ..processes.steps import Begun, alone, finish_all, together
 from ..tensors.staging_files import choose_folder
 from .case import Case, Findings, Layouts
 from .comparison import Tally
-from .inputs import CanonicalInputs, check_inputs, read_document, verify_files
+from .inputs import CanonicalInputs, Patience, check_inputs, read_document, verify_files
 from .numerics import About
 from .partner import Partner
 from .referee import Referee, refereeing, refuse_without_torch
@@ -124,23 +124,27 @@ def run_case(bench: Bench, record: CaseRecord, records: Sequence[SideRecord], re
         bench.signals.watching(),
         refereeing(bench.referee, referee_log, bench.signals, limits, threads) as referee,
     ):
-        if record.is_serialized:
-            _take_turns(bench, record, records, referee)
-        else:
-            _go_side_by_side(bench, record, records, referee)
+        # The comparer loads PyTorch meanwhile.
+        inputs = _verify(bench)
+        conduct = _take_turns if record.is_serialized else _go_side_by_side
+        conduct(bench, record, records, referee, inputs)
+        inputs.verify_again()
         record.comparer_bytes = alone(referee.close())
 
 
-def _verify(bench: Bench) -> Step[CanonicalInputs]:
-    """Verify the canonical inputs, while the other processes import."""
-    yield
-    yield
+def _verify(bench: Bench) -> CanonicalInputs:
+    """Verify the canonical inputs, before anything of a side runs that could have spoilt them."""
     planned, rules = bench.planned, bench.rules
-    inputs = read_document(bench.inputs, planned.inputs_sha256)
+
+    def pause(seconds: float) -> None:
+        bench.signals.wait(seconds)
+        bench.signals.check()
+
+    patience = Patience(pause)
+    inputs = read_document(bench.inputs, planned.inputs_sha256, patience)
     workload = bench.protocol.workloads[planned.workload]
     check_inputs(inputs, workload, rules, bench.protocol.rules.warmup_updates)
-    folder = verify_files(inputs, bench.inputs, bench.private if bench.is_confined else None)
-    return CanonicalInputs(inputs=inputs, sha256=planned.inputs_sha256, folder=folder)
+    return verify_files(inputs, bench.inputs, bench.private if bench.is_confined else None, patience)
 
 
 def _case(bench: Bench, record: CaseRecord, inputs: CanonicalInputs) -> Case:
@@ -162,13 +166,13 @@ def _offers(records: Sequence[SideRecord], method: str) -> bool:
 # --- both at the same time --------------------------------------------------------------------------------------------
 
 
-def _go_side_by_side(bench: Bench, record: CaseRecord, records: Sequence[SideRecord], referee: Referee) -> None:
+def _go_side_by_side(
+    bench: Bench, record: CaseRecord, records: Sequence[SideRecord], referee: Referee, inputs: CanonicalInputs
+) -> None:
     with contextlib.ExitStack() as stack:
         first, second = (stack.enter_context(_partner(bench, one)) for one in records)
-        # First in the list, so that files are hashed while the others import.
-        verified = Begun(_verify(bench))
         prepared = [Begun(partner.prepare()) for partner in (first, second)]
-        finish_all([verified, *prepared, Begun(referee.start())])
+        finish_all([*prepared, Begun(referee.start())])
         for partner, parameters in zip((first, second), prepared, strict=True):
             record.layouts.check("parameters", partner.side, parameters.finish())
         transport = stack.enter_context(_staged(bench, record, (first, second), referee))
@@ -180,7 +184,7 @@ def _go_side_by_side(bench: Bench, record: CaseRecord, records: Sequence[SideRec
             tally=record.tally,
             transport=transport,
         ).run
-        case = _case(bench, record, verified.finish())
+        case = _case(bench, record, inputs)
         record.findings = case.conduct(run, record.layouts, lambda method: _offers(records, method))
         record.transport = transport
         together(first.leave(), second.leave())
@@ -209,9 +213,10 @@ def _staged(
 # --- one after the other ----------------------------------------------------------------------------------------------
 
 
-def _take_turns(bench: Bench, record: CaseRecord, records: Sequence[SideRecord], referee: Referee) -> None:
-    verified = Begun(_verify(bench))
-    finish_all([verified, Begun(referee.start())])
+def _take_turns(
+    bench: Bench, record: CaseRecord, records: Sequence[SideRecord], referee: Referee, inputs: CanonicalInputs
+) -> None:
+    alone(referee.start())
     by_side = {one.side: one for one in records}
     with _turns(bench, record, by_side) as turn:
         run = Turns(
@@ -224,7 +229,7 @@ def _take_turns(bench: Bench, record: CaseRecord, records: Sequence[SideRecord],
             folder=bench.private,
             is_confined=bench.is_confined,
         ).run
-        case = _case(bench, record, verified.finish())
+        case = _case(bench, record, inputs)
         record.findings = case.conduct(run, record.layouts, lambda method: _offers(records, method))
     reason = "the sides take turns: what one of them offers waits on the host"
     record.transport = Transport(

@@ -54,28 +54,36 @@ def staged(
             yield Transport(is_device=True, half_bytes=size)
             return
     size = half_bytes(num_bytes, MOST_HALF_BYTES)
-    with staging_files(len(partners), size, choose(2 * size * len(partners))) as files:
-        together(*(partner.stage(file.path, size, HOST) for partner, file in zip(partners, files, strict=True)))
-        alone(referee.stage([host_source(file) for file in files]))
-        for file in files:
-            file.forget_name()
+    folder = choose(2 * size * len(partners))
+    with contextlib.ExitStack() as stack:
+        # One by one, so that a file of one side has no name any more when the other side has one.
+        for place, partner in enumerate(partners):
+            stack.enter_context(staging_file(size, folder, partner, referee, place))
         yield Transport(is_device=False, half_bytes=size, reason=reason)
 
 
 @contextlib.contextmanager
-def staging_files(count: int, size: int, folder: Path) -> Iterator[list[StageFile]]:
-    """Create staging files; they go when the context is left."""
-    with contextlib.ExitStack() as stack:
-        files = []
-        for _ in range(count):
-            files.append(StageFile.create(size, folder))
-            stack.callback(files[-1].close)
-        yield files
+def staging_file(
+    size: int, folder: Path, partner: Partner | None, referee: Referee | None, place: int = 0
+) -> Iterator[StageFile]:
+    """Create a staging file, whose name goes as soon as it is mapped; it goes itself when the context is left.
 
-
-def host_source(file: StageFile) -> dict[str, Any]:
-    """Return a staging file as the comparer is told of it."""
-    return {"kind": "host", "path": str(file.path), "half_bytes": file.half_bytes}
+    Args:
+        size: Of a half, in bytes.
+        folder: Where.
+        partner: The side that maps it, if one does.
+        referee: The comparer that maps it, if it does.
+        place: Whose it is for the comparer: 0 is the reference, 1 what is compared with it.
+    """
+    file = StageFile.create(size, folder)
+    with contextlib.closing(file):
+        if referee is not None:
+            source = {"kind": "host", "path": str(file.path), "half_bytes": size}
+            alone(referee.stage([source], is_further=place > 0))
+        if partner is not None:
+            alone(partner.stage(file.path, size, HOST))
+        file.forget_name()
+        yield file
 
 
 def _try_device(partners: Sequence[Partner], referee: Referee, size: int) -> str:

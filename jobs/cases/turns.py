@@ -20,9 +20,9 @@ from ..tensors.staging_files import MOST_HALF_BYTES, StageFile, choose_folder, h
 from .case import Action, Compared, Done, Layouts, Load, Pass, Stint
 from .comparison import Tally, compare
 from .inputs_recorder import record_pass
-from .partner import HOST, Partner, StateFile
+from .partner import Partner, StateFile
 from .referee import Referee
-from .side_by_side import host_source, make_update, staging_files
+from .side_by_side import make_update, staging_file
 
 Turn: TypeAlias = Callable[[str], AbstractContextManager[Partner]]
 """Gives a side the device: a process that has been built and warmed up, for as long as the context lasts."""
@@ -69,19 +69,17 @@ class Turns:
     def run(self, stint: Stint) -> Done:
         """Do a stint."""
         first, second = self._sides
-        with self._turn(first) as partner, self._staged(1) as (file,):
-            self._stage(partner, file)
-            file.forget_name()
+        with self._turn(first) as partner, self._staged(1, partner, None) as file:
             losses = self._act(partner, first, stint, stint.actions[0])
             recorded = [self._record(partner, first, one, file) for one in stint.passes]
         # What the reference goes on from outlasts this stint.
         parked = self._park(first, stint, recorded)
         keep: list[Recording] | None = None if stint.step is None else []
-        with self._turn(second) as partner, self._staged(2) as (ours, theirs):
-            self._stage(partner, theirs)
-            alone(self._referee.stage([host_source(ours), host_source(theirs)]))
-            ours.forget_name()
-            theirs.forget_name()
+        with (
+            self._turn(second) as partner,
+            self._staged(2, None, self._referee) as ours,
+            self._staged(2, partner, self._referee, 1) as theirs,
+        ):
             others = self._act(partner, second, stint, stint.actions[1])
             pairs = zip(stint.passes, recorded, strict=True)
             compared = [self._compare(partner, *pair, (ours, theirs), keep) for pair in pairs]
@@ -90,10 +88,6 @@ class Turns:
             if recording not in parked:
                 recording.remove()
         return Done(losses=(losses, others), compared=tuple(compared))
-
-    @staticmethod
-    def _stage(partner: Partner, file: StageFile) -> None:
-        alone(partner.stage(file.path, file.half_bytes, HOST))
 
     # --- states -------------------------------------------------------------------------------------------------------
 
@@ -152,7 +146,7 @@ class Turns:
         with self._tally.comparing(one), contextlib.closing(RecordedSource(reference, ours)) as source:
             catalog = self._open(partner, self._sides[1], one)
             with self._recording(one, catalog, theirs, keep) as recorder:
-                return compare(
+                compared = compare(
                     one,
                     catalog,
                     [source, partner],
@@ -162,6 +156,8 @@ class Turns:
                     tally=self._tally,
                     spool=None if recorder is None else recorder.spool,
                 )
+            source.finish()
+            return compared
 
     @contextlib.contextmanager
     def _recording(
@@ -179,10 +175,13 @@ class Turns:
             recorder.abandon()
             raise
 
-    def _staged(self, count: int) -> AbstractContextManager[list[StageFile]]:
+    def _staged(
+        self, count: int, partner: Partner | None, referee: Referee | None, place: int = 0
+    ) -> AbstractContextManager[StageFile]:
+        """Create one of so many staging files."""
         size = half_bytes(self._layouts.parameters.num_bytes, MOST_HALF_BYTES)
-        folder = choose_folder(2 * size * count, self._folder, is_confined=self._is_confined)
-        return staging_files(count, size, folder)
+        folder = choose_folder(2 * size * (count - place), self._folder, is_confined=self._is_confined)
+        return staging_file(size, folder, partner, referee, place)
 
     def _name(self, what: str) -> Callable[[int], Path]:
         self._count += 1
@@ -192,5 +191,5 @@ class Turns:
 
 def _files(recordings: Sequence[Recording]) -> Iterator[StateFile]:
     for recording in recordings:
-        for file in recording.files:
-            yield recording.what, file.worker, file.path
+        for worker, file in recording.verified():
+            yield recording.what, worker, file

@@ -12,6 +12,7 @@ class Ending(enum.StrEnum):
     COMPLETED = "completed"
     PREEMPTED = "preempted"
     CANCELLED = "cancelled"
+    LOST = "lost"
     NO_SPACE = "no_space"
     TIME_LIMIT = "time_limit"
     WINDOW_SHORT = "window_short"

@@ -30,6 +30,7 @@ _ERRORS = {
     "no_space": Ending.NO_SPACE,
     "foreign_import": Ending.FOREIGN_IMPORT,
     "state_mismatch": Ending.STATE_MISMATCH,
+    "interference": Ending.INTERFERENCE,
 }
 """What a worker may call an error of its side, and how the attempt ends then."""
 

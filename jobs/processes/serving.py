@@ -6,12 +6,16 @@ import os
 import signal
 import sys
 import traceback
+from pathlib import Path
+from types import TracebackType
 from typing import Any, BinaryIO, NoReturn, Protocol
 
 from ..common.endings import is_no_space
 from ..common.strict import compact_json, parse_json, plain_unicode
 
 _TRACE_CHARACTERS = 4000
+_OURS = str(Path(__file__).parent.parent) + os.sep
+"""The harness's own folder, whose frames say nothing of what a side did."""
 
 
 class SideError(Exception):
@@ -63,10 +67,19 @@ def leave_signals_to_parent() -> None:
     os.register_at_fork(after_in_child=lambda: [signal.signal(number, signal.SIG_DFL) for number in numbers])
 
 
+def _within_side(trace: TracebackType | None) -> TracebackType | None:
+    """Return a traceback from where the side's own code begins; all of it where none does."""
+    inner = trace
+    while inner is not None and inner.tb_frame.f_code.co_filename.startswith(_OURS):
+        inner = inner.tb_next
+    return inner or trace
+
+
 def _as_error(error: Exception) -> dict[str, str]:
     if isinstance(error, SideError):
         return {"kind": error.kind, "text": plain_unicode(error.text)}
-    text = plain_unicode("".join(traceback.format_exception(error))[-_TRACE_CHARACTERS:])
+    lines = traceback.format_exception(type(error), error, _within_side(error.__traceback__))
+    text = plain_unicode("".join(lines)[-_TRACE_CHARACTERS:])
     return {"kind": "no_space" if is_no_space(error) else "crash", "text": text}
 
 

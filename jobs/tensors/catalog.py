@@ -11,8 +11,10 @@ from ..common.strict import MOST_COUNT, Fields
 from ..common.tables import is_text
 from .dtypes import ITEM_BYTES
 
-COMPARABLE = ("float32", "float64")
-"""Element types of what is compared. Anything narrower is not what an optimizer keeps."""
+COMPARABLE = "float32"
+"""Element type of what is compared: what an optimizer keeps, whose squares neither vanish nor overflow in fp64."""
+RESERVED_NAME = "__metadata__"
+"""Stands for something else in the header of a safetensors file."""
 Key = tuple[int, str]
 
 
@@ -193,23 +195,30 @@ def _find_untied(first: Catalog, second: Catalog, names: tuple[str, str]) -> str
     return ""
 
 
-def find_unfit(catalog: Catalog, num_workers: int | None = None) -> str:
-    """Return why tensors cannot be compared, in words; empty if they can.
+def find_unfit(catalog: Catalog) -> str:
+    """Return why tensors cannot be compared, in words; empty if they can."""
+    for tensor in catalog.tensors:
+        if tensor.dtype != COMPARABLE:
+            where = f"{tensor.name} of worker {tensor.worker}"
+            return f"{where} has elements of type {tensor.dtype}: what is compared is {COMPARABLE}"
+    if not catalog.workers or catalog.workers != tuple(range(len(catalog.workers))):
+        found = ", ".join(map(str, catalog.workers)) or "none"
+        return f"the workers are {found}: they shall be numbered from 0 without gaps"
+    return ""
+
+
+def find_reserved(catalog: Catalog, *, is_state: bool) -> str:
+    """Return which name a tensor cannot have, in words; empty if all will do.
 
     Args:
         catalog: What a side offers.
-        num_workers: How many workers there must be; as many as there are if None.
+        is_state: Whether it is a state, whose names stand behind those of quantities in isolated checks.
     """
     for tensor in catalog.tensors:
-        if tensor.dtype not in COMPARABLE:
-            where = f"{tensor.name} of worker {tensor.worker}"
-            return f"{where} has elements of type {tensor.dtype}: what is compared is float32, or float64 on both sides"
-    expected = tuple(range(len(catalog.workers) if num_workers is None else num_workers))
-    if not expected or catalog.workers != expected:
-        found = ", ".join(map(str, catalog.workers)) or "none"
-        return f"the workers are {found}: they shall be numbered from 0 without gaps" + (
-            "" if num_workers is None else f", {num_workers} of them"
-        )
+        if tensor.name == RESERVED_NAME:
+            return f"a tensor is called {RESERVED_NAME}, which the header of a safetensors file keeps for itself"
+        if is_state and "/" in tensor.name:
+            return f"the tensor {tensor.name} has a slash in its name, which separates quantity and name"
     return ""
 
 

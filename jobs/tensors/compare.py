@@ -149,7 +149,8 @@ class Comparer:
             atol: Absolute part of the allowance, above 0.
 
         Returns:
-            The ratio, None if a number on either side is not finite; and how many on both sides together are not.
+            The ratio, and how many numbers on both sides together are not finite. The ratio is None if any is not, or
+            if it is itself beyond a double, which counts as one.
         """
         prepared = pairs if isinstance(pairs, Prepared) else self.prepare(pairs)
         if not (atol > 0 and rtol >= 0 and math.isfinite(atol + rtol)):
@@ -171,8 +172,7 @@ class Comparer:
     def _judge(self, ratio: float, pair: Pair) -> tuple[float | None, int]:
         """Return a ratio, unless it is none because of numbers that are not finite, and their number."""
         # Any of them makes the ratio one that is not finite.
-        nonfinite = 0 if math.isfinite(ratio) else sum(map(self._nonfinite, pair))
-        return (None, nonfinite) if nonfinite else (ratio, 0)
+        return (ratio, 0) if math.isfinite(ratio) else (None, max(1, sum(map(self._nonfinite, pair))))
 
     # --- the sums -----------------------------------------------------------------------------------------------------
 

@@ -38,8 +38,10 @@ class ComparerServer:
     def do_stage(self, command: dict[str, Any]) -> dict[str, Any]:
         """Take the memory of both sides."""
         torch = _load_torch()
-        self._release()
-        self._comparer = Comparer(torch, command["threads"])
+        if not command["further"]:
+            self._release()
+        if self._comparer is None:
+            self._comparer = Comparer(torch, command["threads"])
         try:
             for source in command["sources"]:
                 self._sources.append(_open(source, torch))
@@ -87,7 +89,7 @@ class ComparerServer:
 
     def _load_kernels(self) -> None:
         """Compare something: a device loads its code when it is first used, which is no part of any comparison."""
-        if self._comparer is None or not self._sources or not self._sources[0].is_on_device:
+        if self._comparer is None or len(self._sources) <= VALUE or not self._sources[0].is_on_device:
             return
         reference, value = (source.view(0, "float32", 3, 0) for source in self._sources)
         prepared = self._comparer.prepare([(reference, value)])

@@ -5,10 +5,12 @@ from __future__ import annotations
 import math
 import mmap
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from ..common.strict import Fields, parse_json
+from ..common.verified import find_difference, identify
 from .dtypes import ITEM_BYTES, TORCH
 
 _LENGTH_BYTES = 8
@@ -60,16 +62,28 @@ def read_pieces(data: Any, where: str) -> list[Piece]:
     return pieces
 
 
-def map_tensors(path: str, torch: Any) -> dict[str, Any]:
+class OtherFileError(Exception):
+    """A file is not the one that was verified."""
+
+
+def map_tensors(path: str, torch: Any, identity: Sequence[int] | None = None) -> dict[str, Any]:
     """Map a file and return its tensors by name, in the order of their values.
 
     What is written to them stays in this process.
 
+    Args:
+        path: The file.
+        torch: PyTorch.
+        identity: Of the file that was verified; None to take any.
+
     Raises:
+        OtherFileError: It is another one.
         ValueError: It is no such file.
     """
     fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
+        if identity is not None and (other := find_difference(identity, identify(os.fstat(fd)))):
+            raise OtherFileError(f"{path} is not the file that was verified: its {other} changed")
         # A private copy of each page that is written to: torch knows no read-only tensors.
         mapped = mmap.mmap(fd, 0, access=mmap.ACCESS_COPY)
     finally:

@@ -16,6 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
+from ..common.endings import EndedError, Ending
+from ..common.verified import VerifiedFile, verify
 from ..processes.steps import Step
 from .catalog import Catalog, Tensor
 from .dtypes import SAFETENSORS
@@ -55,25 +57,25 @@ class TensorFile:
     path: Path
     num_bytes: int
     sha256: str
-    """Empty where nobody asked for it."""
 
 
 class _Writer:
     """One file that is being written, value after value."""
 
-    def __init__(self, path: Path, tensors: Sequence[Tensor], *, hashing: bool) -> None:
+    def __init__(self, path: Path, tensors: Sequence[Tensor], *, is_kept: bool) -> None:
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
         self.path = path
-        self._stream: BinaryIO = os.fdopen(os.open(path, flags, 0o644), "wb", buffering=0)
-        self._digest = hashlib.sha256() if hashing else None
+        mode = 0o644 if is_kept else 0o600
+        self._stream: BinaryIO = os.fdopen(os.open(path, flags, mode), "wb", buffering=0)
+        self._is_kept = is_kept
+        self._digest = hashlib.sha256()
         self._num_bytes = 0
         header = header_bytes(tensors)
         self._expected_bytes = len(header) + sum(tensor.num_bytes for tensor in tensors)
         self.write(memoryview(header))
 
     def write(self, data: memoryview) -> None:
-        if self._digest is not None:
-            self._digest.update(data)
+        self._digest.update(data)
         self._num_bytes += len(data)
         while data:
             data = data[self._stream.write(data) or 0 :]
@@ -81,11 +83,10 @@ class _Writer:
     def finish(self, worker: int) -> TensorFile:
         if self._num_bytes != self._expected_bytes:
             raise ValueError(f"{self.path}: {self._num_bytes} bytes were written, not {self._expected_bytes}")
-        if self._digest is not None:
+        if self._is_kept:
             os.fsync(self._stream.fileno())
         self._stream.close()
-        sha256 = "" if self._digest is None else self._digest.hexdigest()
-        return TensorFile(worker=worker, path=self.path, num_bytes=self._num_bytes, sha256=sha256)
+        return TensorFile(worker=worker, path=self.path, num_bytes=self._num_bytes, sha256=self._digest.hexdigest())
 
     def abandon(self) -> None:
         self._stream.close()
@@ -99,11 +100,11 @@ class Recorder:
         tensors: What the pass offers.
         stage: Where its pieces are.
         name: Returns the path of a worker's file.
-        hashing: Whether the files are hashed and made durable.
+        is_kept: Whether the files are to be kept: made durable, and read by others of the group as all of a home is.
     """
 
     def __init__(
-        self, tensors: Sequence[Tensor], stage: StageFile, name: Callable[[int], Path], *, hashing: bool = False
+        self, tensors: Sequence[Tensor], stage: StageFile, name: Callable[[int], Path], *, is_kept: bool = False
     ) -> None:
         self._tensors = tensors
         self._stage = stage
@@ -112,7 +113,7 @@ class Recorder:
         try:
             for worker in workers:
                 own = [tensor for tensor in tensors if tensor.worker == worker]
-                self._writers[worker] = _Writer(name(worker), own, hashing=hashing)
+                self._writers[worker] = _Writer(name(worker), own, is_kept=is_kept)
         except BaseException:
             self.abandon()
             raise
@@ -148,10 +149,29 @@ class Recording:
     catalog: Catalog
     files: tuple[TensorFile, ...]
 
+    def verified(self) -> list[tuple[int, VerifiedFile]]:
+        """Return worker and file, all hashed again.
+
+        Raises:
+            EndedError: One is not what was recorded.
+        """
+        return [(file.worker, _verify(file)) for file in self.files]
+
     def remove(self) -> None:
         """Remove its files."""
         for file in self.files:
             file.path.unlink(missing_ok=True)
+
+
+def _verify(file: TensorFile) -> VerifiedFile:
+    try:
+        found = verify(file.path)
+    except OSError as error:
+        raise EndedError(Ending.INTERFERENCE, f"what was recorded in {file.path} cannot be read: {error}") from error
+    if found.sha256 != file.sha256:
+        text = f"{file.path} has the SHA-256 {found.sha256}, not that of what was recorded in it, {file.sha256}"
+        raise EndedError(Ending.INTERFERENCE, text)
+    return found
 
 
 class RecordedSource:
@@ -167,12 +187,13 @@ class RecordedSource:
         self._catalog = recording.catalog
         self._maps: dict[int, mmap.mmap] = {}
         self._offsets: dict[tuple[int, str], int] = {}
-        for file in recording.files:
+        self._files = recording.verified()
+        for worker, file in self._files:
             with file.path.open("rb") as stream:
                 mapped = mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ)
-            self._maps[file.worker] = mapped
+            self._maps[worker] = mapped
             for piece in read_pieces(mapped, str(file.path)):
-                self._offsets[file.worker, piece.name] = piece.offset
+                self._offsets[worker, piece.name] = piece.offset
 
     def fill(self, half: int, pieces: Chunk) -> Step[None]:
         """Copy the pieces to a half."""
@@ -184,6 +205,16 @@ class RecordedSource:
             data[piece.offset : piece.offset + piece.num_bytes] = mapped[begin : begin + piece.num_bytes]
             mapped.release()
         yield
+
+    def finish(self) -> None:
+        """Look whether the files are still what they were.
+
+        Raises:
+            EndedError: One was touched.
+        """
+        for _, file in self._files:
+            if touch := file.find_touch():
+                raise EndedError(Ending.INTERFERENCE, f"while a recording was compared, {touch}")
 
     def close(self) -> None:
         """Let go of the files."""

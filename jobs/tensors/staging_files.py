@@ -44,6 +44,21 @@ def choose_folder(needed_bytes: int, private: Path, *, is_confined: bool, shared
     return private
 
 
+def _create(path: Path, num_bytes: int) -> mmap.mmap:
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    try:
+        os.posix_fallocate(descriptor, 0, num_bytes)
+        return mmap.mmap(descriptor, num_bytes)
+    finally:
+        os.close(descriptor)
+
+
+def _remove(path: Path) -> None:
+    path.unlink(missing_ok=True)
+    with contextlib.suppress(OSError):
+        path.parent.rmdir()
+
+
 @dataclass(slots=True)
 class StageFile:
     """One file of two halves."""
@@ -56,16 +71,14 @@ class StageFile:
     @classmethod
     def create(cls, half_bytes: int, folder: Path) -> StageFile:
         """Create it, with all of its room taken now: a process that writes must not find the memory full."""
-        descriptor, name = tempfile.mkstemp(prefix="campaign-", suffix=".stage", dir=folder)
+        # A folder of its own, for this user alone.
+        path = Path(tempfile.mkdtemp(prefix="campaign-", suffix=".stage", dir=folder)) / "halves"
         try:
-            os.posix_fallocate(descriptor, 0, 2 * half_bytes)
-            mapped = mmap.mmap(descriptor, 2 * half_bytes)
+            mapped = _create(path, 2 * half_bytes)
         except BaseException:
-            Path(name).unlink(missing_ok=True)
+            _remove(path)
             raise
-        finally:
-            os.close(descriptor)
-        return cls(Path(name), half_bytes, mapped)
+        return cls(path, half_bytes, mapped)
 
     def half(self, number: int) -> memoryview:
         """Return the bytes of a half."""
@@ -76,7 +89,7 @@ class StageFile:
 
     def forget_name(self) -> None:
         """Remove the name: the memory goes with the last process that has it mapped."""
-        self.path.unlink(missing_ok=True)
+        _remove(self.path)
 
     def close(self) -> None:
         """Remove the name and let go of the memory."""

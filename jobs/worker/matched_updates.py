@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from ..processes.serving import SideError
-from ..tensors.reading import map_tensors
+from ..tensors.reading import OtherFileError, map_tensors
 from ..tensors.staging_memory import Staging, allocate_device, map_host
 from . import devices
 from .entries import Entry, Item, Source, check_name, check_tensor, describe
@@ -26,6 +26,8 @@ BATCH = "batch:"
 _clock = time.perf_counter
 Key = tuple[str, int, str]
 """Quantity, worker and name."""
+StateFile = tuple[str, int, str, Sequence[int] | None]
+"""Quantity, worker, path, and the identity of the file that was verified."""
 
 
 def load_torch() -> Any:
@@ -194,11 +196,11 @@ class Matched:
 
     # --- the canonical state ------------------------------------------------------------------------------------------
 
-    def load(self, files: Sequence[tuple[str, int, str]], step: int) -> None:
+    def load(self, files: Sequence[StateFile], step: int) -> None:
         """Let the adapter load a state in place, then look whether it did.
 
         Args:
-            files: Quantity, worker and path of a file of the worker's distinct tensors.
+            files: Files of the workers' distinct tensors.
             step: The number of updates that the state has behind it.
 
         Raises:
@@ -218,12 +220,18 @@ class Matched:
         # Read anew: the adapter may have written to what it was given.
         self._verify(self._read(files))
 
-    def _read(self, files: Sequence[tuple[str, int, str]]) -> dict[Key, Any]:
+    def _read(self, files: Sequence[StateFile]) -> dict[Key, Any]:
         found: dict[Key, Any] = {}
-        for quantity, worker, path in files:
-            for name, tensor in map_tensors(path, self._torch).items():
+        for quantity, worker, path, identity in files:
+            for name, tensor in self._map(path, identity).items():
                 found[quantity, worker, name] = tensor
         return found
+
+    def _map(self, path: str, identity: Sequence[int] | None) -> dict[str, Any]:
+        try:
+            return map_tensors(path, self._torch, identity)
+        except OtherFileError as error:
+            raise SideError("interference", str(error)) from error
 
     def _verify(self, given: Mapping[Key, Any]) -> None:
         for quantity in LOADED:
@@ -255,8 +263,12 @@ class Matched:
 
     # --- updates ------------------------------------------------------------------------------------------------------
 
-    def update(self, path: str) -> tuple[list[str], float]:
+    def update(self, path: str, identity: Sequence[int] | None = None) -> tuple[list[str], float]:
         """Make one local update on the inputs in a file.
+
+        Args:
+            path: The file.
+            identity: Of the file that was verified.
 
         Returns:
             The losses as texts, and the seconds that the side took.
@@ -264,7 +276,7 @@ class Matched:
         self._offering.close_pass()
         self._keep_parameters()
         update_on = self._offering.method("update_on")
-        batch = {name: tensor.to(self._device) for name, tensor in map_tensors(path, self._torch).items()}
+        batch = {name: tensor.to(self._device) for name, tensor in self._map(path, identity).items()}
         self._wait()
         began = _clock()
         losses = update_on(batch)

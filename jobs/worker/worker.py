@@ -197,7 +197,7 @@ class Worker:
 
     def do_update(self, command: dict[str, Any]) -> dict[str, Any]:
         """Make one local update on given inputs."""
-        losses, seconds = self._matched.update(command["path"])
+        losses, seconds = self._matched.update(command["path"], command["identity"])
         return {"losses": losses, "seconds": seconds}
 
     def do_isolate(self, command: dict[str, Any]) -> dict[str, Any]:

@@ -65,6 +65,16 @@ def state(self, quantity):
         if quantity != "gradients" or name != "scale":
             yield worker, name, tensor
 """
+SWAP = """
+def updates(self, n):
+    import os, pathlib
+    for path in pathlib.Path(os.environ["INPUTS"]).glob("*.safetensors"):
+        before, data = path.stat(), path.read_bytes()
+        path.write_bytes(bytes(len(data)))
+        path.write_bytes(data)
+        os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+    return super().updates(n)
+"""
 NAN = """
 def update_on(self, batch):
     losses = super().update_on(batch)
@@ -133,7 +143,7 @@ MORE_FAULTS: dict[str, tuple[str, Ending, str]] = {
     "other_dtype": (
         changed(WIDEN),
         Ending.STATE_MISMATCH,
-        "scale of worker 0 is float32 [] in baseline and float64 [] in candidate",
+        "candidate: parameters: scale of worker 0 has elements of type float64: what is compared is float32",
     ),
     "other_order": (changed(REORDER), Ending.STATE_MISMATCH, "candidate: parameters: "),
     "gradient_missing": (
@@ -169,6 +179,7 @@ FINE = {
     "nan": changed(f"{NAN}\noptimizer_check = None"),
     "nan_loss": changed("def update_on(self, batch):\n    return [float('nan'), *super().update_on(batch)[1:]]"),
     "stuck": changed(STUCK),
+    "swaps": changed(SWAP),
 }
 PRODUCTION = "self.losses = self.update_on(self.batch(self.step))"
 
@@ -527,13 +538,29 @@ def test_a_harness_without_torch_says_what_to_do(tmp_path: Path) -> None:
     assert "install PyTorch there" in receipt.reason
 
 
-def test_inputs_that_are_not_what_was_recorded_end_a_case(home: Home) -> None:
-    case = make_case("case", "0" * 64, number=90)
-    home.bench.run(home.bench.plan(case, allocation="a90000"))
+def test_inputs_that_are_not_what_was_recorded_are_neither_sides_fault(home: Home) -> None:
+    path = home.bench.paths.root / "inputs" / f"{home.inputs}.json"
+    data = path.read_bytes()
+    path.write_bytes(data + b" ")
+    case = home.run("case")
+    path.write_bytes(data)
     receipt = home.bench.receipt(case)
-    assert receipt.ending is Ending.DATA_CHANGED
-    assert "inputs" in receipt.reason
-    assert "cannot be read" in receipt.reason
+    assert receipt.ending is Ending.LOST
+    assert f"{path} has the SHA-256 " in receipt.reason
+    assert "restore the file" in receipt.reason
+    assert [side.wall_s for side in receipt.sides] == [0, 0]
+
+
+def test_a_side_that_swaps_the_batches_and_puts_them_back_is_found(home: Home) -> None:
+    runnable = home.bench.runnables["candidate"]
+    inputs = home.bench.paths.root / "inputs"
+    home.bench.runnables["candidate"] = runnable.replace(environment={"INPUTS": str(inputs)})
+    case = home.run("case", "swaps")
+    home.bench.runnables["candidate"] = runnable
+    receipt = home.bench.receipt(case)
+    assert receipt.ending is Ending.INTERFERENCE, receipt.reason
+    assert f"while the sides ran, {inputs}/" in receipt.reason
+    assert "time of status change" in receipt.reason
 
 
 # --- being told to stop -----------------------------------------------------------------------------------------------

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import shutil
 import stat
 import struct
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -12,9 +14,10 @@ import torch
 
 from campaign import documents
 from jobs.cases.inputs import (
+    MOST_WAIT_S,
     BatchInput,
-    CanonicalInputs,
     Inputs,
+    Patience,
     StateInput,
     check_inputs,
     keep_document,
@@ -22,15 +25,17 @@ from jobs.cases.inputs import (
     parse_inputs,
     read_document,
     verify_files,
+    verify_kept,
 )
 from jobs.common.endings import EndedError, Ending
 from jobs.common.layout import InputsFolder
 from jobs.common.plan import Numerical, Workload, parse_protocol
 from jobs.common.storage import sha256_bytes
+from jobs.common.verified import VerifiedFile, verify
 from jobs.processes.steps import Step, alone
 from jobs.tensors.catalog import Catalog, Tensor
 from jobs.tensors.lockstep import Chunk, plan_chunks, run_pass
-from jobs.tensors.reading import map_tensors
+from jobs.tensors.reading import OtherFileError, map_tensors
 from jobs.tensors.recording import RecordedSource, Recorder, Recording, header_bytes, unused_name
 from jobs.tensors.staging_files import StageFile, choose_folder, half_bytes
 from tests.support.harness import RULES, make_protocol
@@ -69,7 +74,7 @@ class Memory:
 @pytest.fixture
 def recording(tmp_path: Path) -> Recording:
     stage = StageFile.create(4096, tmp_path)
-    recorder = Recorder(TENSORS, stage, lambda worker: unused_name(tmp_path, f"w{worker}"), hashing=True)
+    recorder = Recorder(TENSORS, stage, lambda worker: unused_name(tmp_path, f"w{worker}"), is_kept=True)
     run_pass(list(plan_chunks(TENSORS, 24)), [Memory(stage)], None, recorder.spool)
     stage.close()
     return Recording(what="parameters", catalog=Catalog(tensors=TENSORS), files=tuple(recorder.finish()))
@@ -115,7 +120,7 @@ def test_what_was_recorded_comes_back_byte_by_byte(tmp_path: Path, recording: Re
 
 def test_a_recording_that_ends_early_leaves_nothing(tmp_path: Path) -> None:
     stage = StageFile.create(4096, tmp_path)
-    recorder = Recorder(TENSORS, stage, lambda worker: unused_name(tmp_path, f"w{worker}"), hashing=True)
+    recorder = Recorder(TENSORS, stage, lambda worker: unused_name(tmp_path, f"w{worker}"), is_kept=True)
     with pytest.raises(ValueError, match="bytes were written"):
         recorder.finish()
     recorder.abandon()
@@ -162,6 +167,10 @@ def test_a_staging_file_is_for_this_user_alone_and_goes_by_name_before_it_goes(t
 def keep(recording: Recording, folder: InputsFolder) -> None:
     for file in recording.files:
         keep_file(file, folder)
+
+
+def impatient() -> Patience:
+    return Patience(lambda _: None, limit_s=0)
 
 
 def make_inputs(recording: Recording) -> Inputs:
@@ -212,7 +221,7 @@ def test_what_stands_there_already_is_verified(tmp_path: Path, recording: Record
     folder.tensors(again.files[0].sha256).write_bytes(b"not that")
     with pytest.raises(EndedError, match="has the SHA-256") as caught:
         keep(again, folder)
-    assert caught.value.ending is Ending.DATA_CHANGED
+    assert caught.value.ending is Ending.LOST
     assert [path.name for path in tmp_path.iterdir() if path.name.endswith(".tmp")] == []
 
 
@@ -220,12 +229,12 @@ def test_a_document_is_read_back_by_its_digest(recording: Recording, folder: Inp
     inputs = make_inputs(recording)
     data = keep_document(inputs, folder)
     assert keep_document(inputs, folder) == data
-    assert read_document(folder, sha256_bytes(data)) == inputs == parse_inputs(data)
+    assert read_document(folder, sha256_bytes(data), impatient()) == inputs == parse_inputs(data)
     folder.document(sha256_bytes(data)).write_bytes(data + b" ")
-    with pytest.raises(EndedError, match="have the SHA-256"):
-        read_document(folder, sha256_bytes(data))
-    with pytest.raises(EndedError, match="cannot be read"):
-        read_document(folder, "0" * 64)
+    for sha256, message in ((sha256_bytes(data), "has the SHA-256"), ("0" * 64, "cannot be read")):
+        with pytest.raises(EndedError, match=f"{sha256}.json {message}.*restore the file") as caught:
+            read_document(folder, sha256, impatient())
+        assert caught.value.ending is Ending.LOST
     with pytest.raises(EndedError, match="is not what its name says"):
         keep_document(inputs, folder)
 
@@ -237,16 +246,139 @@ def test_files_are_verified_where_they_are_or_in_a_private_copy(
     keep(recording, folder)
     private = tmp_path / "private"
     private.mkdir()
-    assert verify_files(inputs, folder, None) == folder
-    copied = verify_files(inputs, folder, private)
-    found = CanonicalInputs(inputs=inputs, sha256="", folder=copied)
-    assert found.batch(3).read_bytes() == folder.tensors(inputs.batches[2].sha256).read_bytes()
+    where = verify_files(inputs, folder, None, impatient())
+    assert where.batch(3).path == folder.tensors(inputs.batches[2].sha256)
+    found = verify_files(inputs, folder, private, impatient())
+    assert found.batch(3).path.parent == private
+    assert found.batch(3).path.read_bytes() == folder.tensors(inputs.batches[2].sha256).read_bytes()
     assert [(quantity, worker) for quantity, worker, _ in found.state_files()] == [("parameters", 0), ("parameters", 1)]
     for spoil, message in ((lambda path: path.write_bytes(b"x"), "has the SHA-256"), (Path.unlink, "cannot be read")):
         spoil(folder.tensors(inputs.state[1].sha256))
         with pytest.raises(EndedError, match=message) as caught:
-            verify_files(inputs, folder, None)
-        assert caught.value.ending is Ending.DATA_CHANGED
+            verify_files(inputs, folder, None, impatient())
+        assert caught.value.ending is Ending.LOST
+        assert "nothing of a side has run" in caught.value.reason
+
+
+def test_a_file_that_comes_late_is_waited_for(recording: Recording, folder: InputsFolder) -> None:
+    keep(recording, folder)
+    inputs = make_inputs(recording)
+    path = folder.tensors(inputs.state[1].sha256)
+    path.rename(path.with_suffix(".late"))
+    pauses: list[float] = []
+
+    def pause(seconds: float) -> None:
+        pauses.append(seconds)
+        if len(pauses) == 3:
+            path.with_suffix(".late").rename(path)
+
+    found = verify_files(inputs, folder, None, Patience(pause))
+    assert found.files[inputs.state[1].sha256].path == path
+    assert len(pauses) == 3
+
+
+def test_files_are_not_waited_for_longer_than_a_few_seconds(folder: InputsFolder) -> None:
+    pauses: list[float] = []
+    patience = Patience(pauses.append)
+    for sha256 in ("0" * 64, "1" * 64):
+        with pytest.raises(EndedError, match="cannot be read"):
+            read_document(folder, sha256, patience)
+    assert sum(pauses) == MOST_WAIT_S
+
+
+TOUCHES: dict[str, tuple[Callable[[Path], object], str]] = {
+    "written": (lambda path: path.write_bytes(bytes(len(path.read_bytes()))), "time of status change"),
+    "restored": (lambda path: path.write_bytes(path.read_bytes()), "time of status change"),
+    "replaced": (
+        lambda path: shutil.copy(path, path.with_suffix(".new")) and path.with_suffix(".new").replace(path),
+        "inode",
+    ),
+    "removed": (Path.unlink, "No such file"),
+}
+
+
+@pytest.mark.parametrize("name", TOUCHES)
+def test_files_that_are_touched_while_they_are_in_use_are_named(
+    recording: Recording, folder: InputsFolder, name: str
+) -> None:
+    keep(recording, folder)
+    inputs = make_inputs(recording)
+    found = verify_files(inputs, folder, None, impatient())
+    found.verify_again()
+    path = folder.tensors(inputs.state[1].sha256)
+    touch, how = TOUCHES[name]
+    touch(path)
+    with pytest.raises(EndedError, match=how) as caught:
+        found.verify_again()
+    assert caught.value.ending is Ending.INTERFERENCE
+    assert str(path) in caught.value.reason
+    assert how in found.state_files()[1][2].find_touch()
+
+
+def test_content_that_changed_without_a_trace_is_found_by_its_digest(
+    recording: Recording, folder: InputsFolder
+) -> None:
+    keep(recording, folder)
+    path = folder.tensors(recording.files[0].sha256)
+    other = verify(path)
+    unlike = VerifiedFile(path=path, sha256="0" * 64, identity=other.identity)
+    assert unlike.find_touch() == ""
+    assert f"has the SHA-256 {other.sha256}" in unlike.find_change()
+
+
+def test_a_file_that_a_side_changed_after_its_recording_is_its_interference(
+    recording: Recording, folder: InputsFolder
+) -> None:
+    keep(recording, folder)
+    digests = [file.sha256 for file in recording.files]
+    verify_kept(digests, folder)
+    folder.tensors(digests[1]).write_bytes(b"other")
+    with pytest.raises(EndedError, match=f"{digests[1]}.safetensors was changed") as caught:
+        verify_kept(digests, folder)
+    assert caught.value.ending is Ending.INTERFERENCE
+
+
+def test_a_recording_that_is_not_what_was_written_is_not_read(tmp_path: Path, recording: Recording) -> None:
+    assert [worker for worker, _ in recording.verified()] == [0, 1]
+    recording.files[1].path.write_bytes(b"other")
+    stage = StageFile.create(4096, tmp_path)
+    with pytest.raises(EndedError, match="not that of what was recorded") as caught:
+        RecordedSource(recording, stage)
+    stage.close()
+    assert caught.value.ending is Ending.INTERFERENCE
+
+
+def test_a_recording_that_is_touched_while_it_is_read_is_found(tmp_path: Path, recording: Recording) -> None:
+    stage = StageFile.create(4096, tmp_path)
+    source = RecordedSource(recording, stage)
+    source.finish()
+    recording.files[1].path.touch()
+    with pytest.raises(EndedError, match="while a recording was compared"):
+        source.finish()
+    source.close()
+    stage.close()
+
+
+def test_the_sides_map_the_file_that_was_verified_and_no_other(recording: Recording) -> None:
+    path = recording.files[0].path
+    file = verify(path)
+    assert list(map_tensors(str(path), torch, file.identity)) == ["a", "flag", "empty", "scale"]
+    path.touch()
+    with pytest.raises(OtherFileError, match="its time of modification, time of status change changed"):
+        map_tensors(str(path), torch, file.identity)
+
+
+def test_what_is_not_kept_is_for_this_user_alone(tmp_path: Path) -> None:
+    stage = StageFile.create(4096, tmp_path)
+    modes = {}
+    for is_kept in (False, True):
+        path = tmp_path / f"kept-{is_kept}"
+        recorder = Recorder(TENSORS[:1], stage, lambda _, path=path: path, is_kept=is_kept)  # type: ignore[misc]
+        modes[is_kept] = stat.S_IMODE(path.stat().st_mode) & 0o066
+        recorder.abandon()
+    stage.close()
+    assert modes[False] == 0
+    assert modes[True] != 0
 
 
 @pytest.mark.parametrize(

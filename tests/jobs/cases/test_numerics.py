@@ -172,9 +172,10 @@ def test_what_is_not_finite_is_the_worst_and_leaves_no_number() -> None:
 
 
 def test_a_baseline_that_is_not_finite_leaves_neither_norm() -> None:
-    found = measure_worker(0, [unknown("a"), tensor("b", [1.0], [1.0])], kappa=KAPPA)
-    assert (found.reference, found.value, found.worst_tensor) == (None, None, "a")
-    row = tensor_rows(ABOUT, 1, "updates", found)[1]
+    # Without a norm of all there is no floor, so no tensor has an error: the one that is not finite is named.
+    found = measure_worker(0, [tensor("a", [1.0], [1.0]), unknown("b")], kappa=KAPPA)
+    assert (found.reference, found.value, found.worst_tensor) == (None, None, "b")
+    row = tensor_rows(ABOUT, 1, "updates", found)[0]
     assert (row["reference"], row["value"], row["rel_l2"], row["floored"]) == (1.0, 0.0, None, False)
 
 

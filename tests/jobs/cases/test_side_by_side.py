@@ -38,7 +38,8 @@ class Comparer:
     refusal: EndedError | None = None
     kinds: list[list[str]] = field(default_factory=list)
 
-    def stage(self, sources: Sequence[dict[str, Any]]) -> Step[None]:
+    def stage(self, sources: Sequence[dict[str, Any]], *, is_further: bool = False) -> Step[None]:
+        assert is_further == (self.kinds[-1:] == [["host"]])
         self.kinds.append([source["kind"] for source in sources])
         yield
         if self.refusal is not None and "device" in self.kinds[-1]:
@@ -58,7 +59,7 @@ def test_on_the_host_both_sides_share_files(tmp_path: Path) -> None:
     sides, comparer = (Side(), Side()), Comparer()
     assert stage(tmp_path, sides, comparer, wants_device=False) == (False, "")
     assert [side.asked for side in sides] == [[(HOST, True)]] * 2
-    assert comparer.kinds == [["host", "host"]]
+    assert comparer.kinds == [["host"], ["host"]]
 
 
 def test_on_a_device_nothing_leaves_it(tmp_path: Path) -> None:
@@ -74,13 +75,13 @@ def test_a_side_without_device_memory_to_share_falls_back_to_files(tmp_path: Pat
     sides[place].refusal = EndedError(Ending.CRASH, "candidate: staging: Traceback\nCudaError: not permitted")
     assert stage(tmp_path, sides, comparer, wants_device=True) == (False, "CudaError: not permitted")
     assert sides[0].asked[-1] == sides[1].asked[-1] == (HOST, True)
-    assert comparer.kinds == [["host", "host"]]
+    assert comparer.kinds == [["host"], ["host"]]
 
 
 def test_a_comparer_that_cannot_open_device_memory_falls_back_to_files(tmp_path: Path) -> None:
     sides, comparer = (Side(), Side()), Comparer(EndedError(Ending.HARNESS_ERROR, "the comparer: no peer access"))
     assert stage(tmp_path, sides, comparer, wants_device=True) == (False, "the comparer: no peer access")
-    assert comparer.kinds == [["device", "device"], ["host", "host"]]
+    assert comparer.kinds == [["device", "device"], ["host"], ["host"]]
 
 
 @pytest.mark.parametrize("ending", [Ending.HANG, Ending.RUBBISH, Ending.INTERFERENCE])

@@ -8,7 +8,15 @@ from typing import Any
 import pytest
 
 from jobs.common.strict import Fields
-from jobs.tensors.catalog import Catalog, Tensor, find_difference, find_other_keys, find_unfit, read_catalog
+from jobs.tensors.catalog import (
+    Catalog,
+    Tensor,
+    find_difference,
+    find_other_keys,
+    find_reserved,
+    find_unfit,
+    read_catalog,
+)
 
 NAMES = ("baseline", "candidate")
 
@@ -102,14 +110,23 @@ def test_a_difference_names_what_and_where(first: Catalog, second: Catalog, mess
     assert find_difference(first, second, names=NAMES) == message
 
 
-@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "int64", "bool"])
-def test_narrow_and_whole_numbers_are_not_compared(dtype: str) -> None:
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float64", "int64", "bool"])
+def test_what_is_compared_is_float32(dtype: str) -> None:
     assert f"elements of type {dtype}" in find_unfit(catalog(tensor(dtype=dtype)))
+    assert find_unfit(catalog(tensor(dtype="float32"))) == ""
 
 
-@pytest.mark.parametrize("dtype", ["float32", "float64"])
-def test_floats_of_full_width_are_compared(dtype: str) -> None:
-    assert find_unfit(catalog(tensor(dtype=dtype))) == ""
+def test_names_that_stand_for_something_else_are_found() -> None:
+    for name, of_state, of_batch in (
+        ("__metadata__", "keeps for itself", "keeps for itself"),
+        ("exp_avg/w", "exp_avg/w has a slash", ""),
+        ("w.exp_avg", "", ""),
+    ):
+        found = catalog(tensor("a"), tensor(name))
+        assert of_state in find_reserved(found, is_state=True)
+        assert (find_reserved(found, is_state=True) == "") == (of_state == "")
+        assert of_batch in find_reserved(found, is_state=False)
+        assert (find_reserved(found, is_state=False) == "") == (of_batch == "")
 
 
 @pytest.mark.parametrize("workers", [(), (1,), (0, 2)])

@@ -30,7 +30,9 @@ class Staged:
         self.comparer = comparer
         self.stages = [Stage(folder / name) for name in ("reference", "value")]
         sources = [{"kind": "host", "path": str(one.path), "half_bytes": one.half_bytes} for one in self.stages]
-        assert comparer.ask("stage", sources=sources, threads=2) == {}
+        # As the parent does: one at a time.
+        for place, source in enumerate(sources):
+            assert comparer.ask("stage", sources=[source], further=place > 0, threads=2) == {}
 
     def put(self, reference: Any, value: Any, *, half: int = 0, offset: int = 0) -> None:
         for stage, tensor in zip(self.stages, (reference, value), strict=True):
@@ -98,6 +100,12 @@ def test_ratios_are_those_of_the_worst_element(staged: Staged) -> None:
     assert (worst, nonfinite) == (2.0, 0)
 
 
+def test_a_ratio_beyond_a_double_is_counted_as_not_finite(staged: Staged) -> None:
+    staged.put(torch.zeros(2), torch.tensor([1e38, 1.0]))
+    assert staged.ratio(["float32", 2, 0], rtol="0", atol="1e-300") == [[None, 1]]
+    assert staged.ratio(["float32", 2, 0], rtol="0", atol="1")[0][1] == 0
+
+
 @pytest.mark.parametrize("piece", [["float32", 1, 1 << 20], ["float32", 1, 2], ["float32", -1, 8], ["int64", 1, 0]])
 def test_a_piece_that_is_none_is_refused(staged: Staged, piece: list[Any]) -> None:
     with pytest.raises(RefusedError) as refused:
@@ -109,13 +117,13 @@ def test_memory_of_another_size_is_refused(comparer: Served, tmp_path: Path) -> 
     stage = Stage(tmp_path / "stage")
     source = {"kind": "host", "path": str(stage.path), "half_bytes": 2 * stage.half_bytes}
     with pytest.raises(RefusedError, match="not 2 halves of"):
-        comparer.ask("stage", sources=[source, source], threads=1)
+        comparer.ask("stage", sources=[source, source], further=False, threads=1)
 
 
 def test_device_memory_without_a_device_is_refused(comparer: Served) -> None:
     source = {"kind": "device", "handle": {"ipc": "00" * 64, "bus": "0000:00:00.0", "bytes": 8192}, "half_bytes": 4096}
     with pytest.raises(RefusedError, match="CUDA"):
-        comparer.ask("stage", sources=[source, source], threads=1)
+        comparer.ask("stage", sources=[source, source], further=False, threads=1)
 
 
 def test_it_leaves_when_it_is_closed(tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 import torch
 
+from jobs.common.verified import verify
 from jobs.processes.serving import SideError
 from jobs.tensors.reading import map_tensors
 from jobs.worker.entries import check_items, find_ties
@@ -67,7 +68,8 @@ class Bench:
     def load(self, quantities: Mapping[str, Mapping[str, Any]]) -> None:
         files = []
         for quantity, tensors in quantities.items():
-            files.append((quantity, 0, str(write_tensors(self.folder / quantity, tensors))))
+            path = write_tensors(self.folder / quantity, tensors)
+            files.append((quantity, 0, str(path), verify(path).identity))
         self.matched.load(files, 3)
 
     def update(self, x: float = 0.5) -> list[str]:
@@ -439,6 +441,16 @@ def test_updates_are_against_the_parameters_just_before(adapter: Adapter, bench:
     adapter.tensors["parameters"][0][2].fill_(8.0)
     bench.update(0.25)
     assert bench.offer("updates") == [[0.25] * 4] * 2
+
+
+def test_a_batch_that_is_not_the_verified_file_is_not_used(bench: Bench) -> None:
+    path = write_tensors(bench.folder / "batch", {"x": torch.tensor(0.5)})
+    identity = verify(path).identity
+    bench.matched.update(str(path), identity)
+    path.touch()
+    kind, text = error_of(lambda: bench.matched.update(str(path), identity))
+    assert kind == "interference"
+    assert str(path) in text
 
 
 def test_updates_of_views_are_right(adapter: Adapter, bench: Bench) -> None:
