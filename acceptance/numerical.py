@@ -12,10 +12,11 @@ The control never loosens a gate: one that breaks the same rules makes the case 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 
+from acceptance.arithmetic import to_double
 from acceptance.check_numerical import Case
 from acceptance.checks import Checked
 from acceptance.gates import Comparison, Finding, Gate, PointRule, blocked_gate, guarded, join_reasons, worst
@@ -24,8 +25,11 @@ from acceptance.plan import Plan
 from acceptance.protocol import Slot
 from acceptance.readings import Reading, State, View, view_of
 from acceptance.readings import worst as worst_reading
+from acceptance.rows import NumericalRow
 
 FAMILY = "numerical"
+MOMENTS = ("exp_avg", "exp_avg_sq")
+"""Compared and shown, and gated only in that they must be finite."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -182,10 +186,10 @@ def _control_faults(rules: NumericalRules, own: list[Measure], checked: Checked,
 def _judge(rules: NumericalRules, measure: Measure, case: Case) -> Gate:
     """Evaluate one rule on the rows of one case."""
     rule, rows = measure.rule, case.rows[measure.quantity]
-    reading = measure.worst_of(rules, case)
+    reading = _with_moments(rules, measure, case)
     if reading.state is State.VALUE:
-        if measure.view in {View.GLOBAL, View.TENSOR} and not any(row.reference for row in rows):
-            reason = f"the baseline's {measure.quantity} are all zero, so that nothing is compared"
+        if measure.view is not View.ISOLATED and (empty := _empty_workers(rows)):
+            reason = f"the baseline's {measure.quantity} are all zero, so that nothing is compared: worker {empty[0]}"
             return rule.unevaluated(Finding.INVALID, reason, len(rows))
         return rule.evaluated(reading.value, len(rows), reading.place)
     if reading.state is State.NOT_OFFERED:
@@ -193,8 +197,27 @@ def _judge(rules: NumericalRules, measure: Measure, case: Case) -> Gate:
         if rules.requires(measure.quantity):
             return rule.unevaluated(Finding.MISSING, f"the protocol requires {method}(), which a side does not offer")
         return rule.unevaluated(Finding.NOT_EVALUATED, f"a side does not offer {method}()")
+    said = "" if reading.row.quantity == measure.quantity else f"{reading.row.quantity} of "
     if reading.state is State.BASELINE_NOT_FINITE:
-        return rule.unevaluated(Finding.INVALID, f"the baseline is not finite: {reading.place}", len(rows))
+        return rule.unevaluated(Finding.INVALID, f"the baseline is not finite: {said}{reading.place}", len(rows))
     zero = "differs where nothing is allowed" if measure.view is View.LOSS else "differs from a baseline of zero"
     what = "is not finite" if reading.state is State.NOT_FINITE else zero
-    return rule.unevaluated(Finding.MISSED, f"the other side {what}: {reading.place}", len(rows))
+    return rule.unevaluated(Finding.MISSED, f"the other side {what}: {said}{reading.place}", len(rows))
+
+
+def _with_moments(rules: NumericalRules, measure: Measure, case: Case) -> Reading:
+    """Return the worst reading of a rule; that of the updates is also one of moments which are not finite.
+
+    Moments have no threshold, since the updates show what they are worth. Numbers that are not finite never pass.
+    """
+    found = [measure.worst_of(rules, case)]
+    if measure.quantity == "updates" and measure.view is View.GLOBAL:
+        moments = [worst_reading(rules, View.GLOBAL, case.rows[quantity]) for quantity in MOMENTS]
+        found += [reading for reading in moments if reading.state in {State.NOT_FINITE, State.BASELINE_NOT_FINITE}]
+    return max(found, key=lambda reading: reading.order)
+
+
+def _empty_workers(rows: Sequence[NumericalRow]) -> list[int]:
+    """Return the workers whose baseline is zero, as a double, in every row."""
+    filled = {row.worker for row in rows if row.reference is None or to_double(row.reference)}
+    return sorted({row.worker for row in rows} - filled)

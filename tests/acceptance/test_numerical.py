@@ -169,6 +169,43 @@ def test_zero_against_zero_is_no_difference(campaign: Campaign) -> None:
     assert set(findings_of(campaign).values()) == {"met"}
 
 
+@pytest.mark.parametrize("quantity", ["exp_avg", "exp_avg_sq"])
+@pytest.mark.parametrize(
+    ("fields", "finding", "reason"),
+    [
+        (NOT_FINITE, "missed", "the other side is not finite: {} of update 3"),
+        (NOT_FINITE | {"reference": ""}, "invalid", "the baseline is not finite: {} of update 3"),
+    ],
+)
+def test_moments_without_a_gate_must_be_finite(
+    campaign: Campaign, quantity: str, fields: dict[str, str], finding: str, reason: str
+) -> None:
+    put(campaign, quantity, fields)
+    gates = gates_of(campaign)
+    assert gates["w/updates"]["finding"] == finding
+    assert reason.format(quantity) in gates["w/updates"]["reason"]
+    assert [name for name, own in gates.items() if own["outcome"] != "pass"] == ["w/updates"]
+
+
+def test_a_control_whose_moments_are_not_finite_makes_the_case_invalid(campaign: Campaign) -> None:
+    put(campaign, "exp_avg", NOT_FINITE, "control")
+    assert set(findings_of(campaign).values()) == {"invalid"}
+
+
+@pytest.mark.parametrize("nothing", ["0", "1e-330"])
+@pytest.mark.parametrize("quantity", ["loss", "gradients", "parameters", "updates"])
+def test_a_worker_in_which_the_baseline_does_nothing_shows_nothing(
+    campaign: Campaign, quantity: str, nothing: str
+) -> None:
+    for row in rows_of(campaign, quantity, worker="1"):
+        row.update(NOTHING if quantity != "loss" else {"reference": "0", "value": "0"})
+        row["reference"] = nothing
+    gate = gates_of(campaign)[f"w/{quantity}"]
+    assert gate["finding"] == "invalid"
+    assert "all zero" in gate["reason"]
+    assert "worker 1" in gate["reason"]
+
+
 @pytest.mark.parametrize("quantity", ["gradients", "parameters", "updates"])
 def test_a_baseline_that_does_nothing_at_all_shows_nothing(campaign: Campaign, quantity: str) -> None:
     for row in rows_of(campaign, quantity):
