@@ -6,6 +6,7 @@ It lies on the node's own disk, readable by its owner alone, and goes when the j
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import os
 import tempfile
 from collections.abc import Iterator
@@ -15,6 +16,7 @@ from pathlib import Path
 from ..common.endings import EndedError, Ending
 from ..common.plan import Runnable
 from ..processes.environment import SideFolders
+from .machine import read_boot_id
 from .snapshot import PrivateCopy, TreeError, materialise, parse_listing, read_tree, remove_tree
 
 LAUNCHER = "launch.py"
@@ -27,22 +29,68 @@ def is_full(found: os.statvfs_result) -> bool:
     return found.f_bavail * found.f_frsize < _LEAST_FREE_BYTES or (found.f_files > 0 and found.f_favail == 0)
 
 
+def _open_folder(path: Path) -> int:
+    return os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+
+
+def _hold(root: Path) -> int | None:
+    """Open and lock a folder; None if another job took it for abandoned before that."""
+    try:
+        descriptor = _open_folder(root)
+    except FileNotFoundError:
+        return None
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(descriptor)
+        return None
+    except OSError:
+        # Where there are no locks nobody takes it for abandoned either.
+        return descriptor
+    if not root.exists():
+        os.close(descriptor)
+        return None
+    return descriptor
+
+
+def _remove_abandoned(folder: Path, prefix: str) -> None:
+    """Remove this user's private folders whose jobs were killed: nobody holds them any more."""
+    for path in folder.glob(f"{prefix}*"):
+        with contextlib.suppress(OSError):
+            descriptor = _open_folder(path)
+            try:
+                if os.fstat(descriptor).st_uid == os.getuid():
+                    fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    remove_tree(path)
+            finally:
+                os.close(descriptor)
+
+
 @dataclass(frozen=True, slots=True)
 class Workspace:
     """The private folder, and what lies in it."""
 
     root: Path
     _descriptor: int
-    """The open folder: what a side puts in its place says nothing about the disk."""
+    """The open folder, locked as long as this process or a keeper of its lives.
+
+    What a side puts in its place says nothing about the disk.
+    """
     _copies: dict[str, PrivateCopy]
     _counter: list[int]
 
     @classmethod
     def create(cls) -> Workspace:
-        """Create it where TMPDIR says."""
-        # Resolved: the origins of loaded modules are compared by their real paths.
-        root = Path(tempfile.mkdtemp(prefix="campaign-")).resolve()
-        return cls(root, os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC), {}, [0])
+        """Create it where TMPDIR says; remove those of killed jobs."""
+        # Of this boot alone: a folder that nodes share may have locks that each node sees for itself.
+        prefix = f"campaign-{read_boot_id()[:8]}-"
+        _remove_abandoned(Path(tempfile.gettempdir()), prefix)
+        while True:
+            # Resolved: the origins of loaded modules are compared by their real paths.
+            root = Path(tempfile.mkdtemp(prefix=prefix)).resolve()
+            descriptor = _hold(root)
+            if descriptor is not None:
+                return cls(root, descriptor, {}, [0])
 
     def remove(self) -> None:
         """Remove it with everything in it."""
