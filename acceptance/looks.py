@@ -102,4 +102,4 @@ def _judge(
         return Finding.MET, ""
     if to_double(lower) >= to_double(margin):
         return Finding.MISSED, "the lower bound is not below the margin: the candidate is shown to be worse"
-    return Finding.INCONCLUSIVE, "the margin lies between the bounds: the candidate is shown neither close nor worse"
+    return Finding.INCONCLUSIVE, "the margin lies between the bounds: shown neither to be met nor to be missed"
