@@ -39,9 +39,9 @@ def add(file: str = RESULTS, place: int = 0, **fields: str) -> Spoil:
     return spoil
 
 
-def delete(file: str, **wanted: object) -> Spoil:
+def delete(file: str, update: int | None = None) -> Spoil:
     def spoil(campaign: Campaign) -> None:
-        for row in run_rows(campaign, file, **wanted):
+        for row in run_rows(campaign, file) if update is None else run_rows(campaign, file, update=update):
             campaign.tables[file].remove(row)
 
     return spoil

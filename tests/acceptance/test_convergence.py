@@ -11,6 +11,7 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
@@ -310,12 +311,10 @@ def test_scipy_agrees_with_the_bound_and_with_the_decision(campaign: Campaign, d
     doubles = [float(own) for own in differences]
     upper = stats.t.interval(0.90, 2, loc=math.fsum(doubles) / 3, scale=stats.sem(doubles))[1]
     assert gate["upper"] == pytest.approx(float(upper), abs=3e-7)
-    tested = stats.ttest_1samp(doubles, 0.005, alternative="less")
-    assume(abs(tested.pvalue - 0.05) > 1e-5)
-    assert (gate["finding"] == "met") == (float(tested.pvalue) < 0.05)
-    worse = stats.ttest_1samp(doubles, 0.005, alternative="greater")
-    assume(abs(worse.pvalue - 0.05) > 1e-5)
-    assert (gate["finding"] == "missed") == (float(worse.pvalue) < 0.05)
+    tests = (stats.ttest_1samp(doubles, 0.005, alternative=side) for side in ("less", "greater"))
+    close, worse = (float(np.asarray(test.pvalue)) for test in tests)
+    assume(min(abs(close - 0.05), abs(worse - 0.05)) > 1e-5)  # 2.920 is not the quantile to the last digit
+    assert gate["finding"] == ("met" if close < 0.05 else "missed" if worse < 0.05 else "inconclusive")
 
 
 @settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
