@@ -71,6 +71,11 @@ def multiply(value: Decimal, factor: Decimal) -> Decimal:
     return _CONTEXT.multiply(value, factor)
 
 
+def subtract(value: Decimal, reference: Decimal) -> Decimal:
+    """Return value - reference."""
+    return _CONTEXT.subtract(value, reference)
+
+
 def distance(value: Decimal, reference: Decimal) -> Decimal:
     """Return |value - reference|."""
     return _CONTEXT.subtract(value, reference).copy_abs()
@@ -142,6 +147,28 @@ def std_ddof1(values: Sequence[Decimal]) -> Decimal | None:
     return _CONTEXT.sqrt(_CONTEXT.divide(sum_of_squares(values), Decimal(len(values) - 1)))
 
 
+def correlation(one: Sequence[Decimal], other: Sequence[Decimal]) -> Decimal | None:
+    """Return Pearson's correlation of paired values; None where either side does not vary.
+
+    Raises:
+        ValueError: The numbers of values differ, or there are none.
+    """
+    one_mean, other_mean = mean(one), mean(other)
+    products = [
+        _CONTEXT.multiply(_CONTEXT.subtract(x, one_mean), _CONTEXT.subtract(y, other_mean))
+        for x, y in zip(one, other, strict=True)
+    ]
+    if len(set(one)) == 1 or len(set(other)) == 1:
+        return None
+    squares = _CONTEXT.multiply(sum_of_squares(one), sum_of_squares(other))
+    return _CONTEXT.divide(add(products), _CONTEXT.sqrt(squares))
+
+
+def half_width(quantile: Decimal, std: Decimal, count: int) -> Decimal:
+    """Return quantile * std / sqrt(count)."""
+    return _CONTEXT.divide(_CONTEXT.multiply(quantile, std), _CONTEXT.sqrt(Decimal(count)))
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Estimate:
     """An estimate with a two-sided 95% interval; no interval where there are no degrees of freedom."""
@@ -201,15 +228,24 @@ def slope_within_groups(groups: Sequence[Sequence[tuple[int, Decimal]]]) -> Esti
 
 
 def student_975(degrees: int) -> Decimal:
-    """Return the 0.975 quantile of Student's t distribution with six significant digits.
+    """Return the 0.975 quantile of Student's t distribution with six significant digits."""
+    return student_quantile(degrees, central=0.95)
+
+
+def student_quantile(degrees: int, *, central: float) -> Decimal:
+    """Return the t with P(-t < T < t) = central for Student's t distribution, with six significant digits.
 
     The closed form of the distribution for whole degrees of freedom (Abramowitz and Stegun 26.7.3 and 26.7.4) is
     inverted by bisection; six digits leave the last places of the machine's arc tangent without influence.
+
+    Args:
+        degrees: Degrees of freedom.
+        central: From 0.7 to 0.95: the quantile lies between 1 and 13.
     """
     low, high = 1.0, 13.0
     for _ in range(80):
         middle = (low + high) / 2
-        if _central_probability(middle, degrees) < 0.95:
+        if _central_probability(middle, degrees) < central:
             low = middle
         else:
             high = middle

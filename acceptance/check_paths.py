@@ -1,8 +1,8 @@
 """Checks of the execution paths that the sides say they engaged.
 
 Each side must have engaged one path per workload: the same in every pair, control and solo measurement, and in its
-numerical cases. A case on another path than the measurements is the only one that cannot be used: it says nothing of
-what was measured, and the measurements do not depend on it.
+numerical cases; and one path in all runs of a recipe. A case on another path than the measurements is the only one that
+cannot be used: it says nothing of what was measured, and the measurements do not depend on it.
 """
 
 from __future__ import annotations
@@ -25,9 +25,10 @@ _Seen = list[tuple[str, str]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Paths:
-    """The paths that one side engaged for one workload."""
+    """The paths that one side engaged for one workload, or in the runs of one recipe."""
 
     workload: str
+    """Name of the workload, or what the recipe is called."""
     measured: _Seen = field(default_factory=list)
     cases: _Seen = field(default_factory=list)
 
@@ -67,12 +68,22 @@ def _paths_by_workload(plan: Plan, selections: dict[str, Selection], side: str) 
             if row is not None:
                 seen: _Seen = getattr(paths[slot.workload], name)
                 seen.extend((slot.slot, path) for path in _paths_of(slot, row, side))
+    return [*paths.values(), *_paths_by_recipe(plan, selections, side)]
+
+
+def _paths_by_recipe(plan: Plan, selections: dict[str, Selection], side: str) -> list[_Paths]:
+    """Return one side's paths by recipe: all its trainings must have engaged one."""
+    paths = {recipe: _Paths(workload=f"recipe {recipe}") for recipe in plan.recipes}
+    for slot in sorted(plan.runs.values(), key=lambda slot: slot.slot):
+        row = selections[slot.slot].attempt
+        if row is not None:
+            paths[slot.workload].measured.extend((slot.slot, path) for path in _paths_of(slot, row, side))
     return list(paths.values())
 
 
 def _paths_of(slot: Slot, row: AttemptRow, side: str) -> Iterator[str]:
     """Yield what an attempt says of one side; the second column is that of whoever else runs."""
-    if side == "baseline":
+    if side == "baseline" and "baseline" in slot.order:
         yield row.baseline_path
     if {"baseline": "baseline_again", "candidate": "candidate"}[side] in slot.order:
         yield row.candidate_path

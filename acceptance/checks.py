@@ -12,13 +12,25 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TypeVar
 
-from acceptance import check_numerical, check_paths, check_rows, check_windows, vacuity
+from acceptance import check_extension, check_numerical, check_paths, check_rows, check_runs, check_windows, vacuity
 from acceptance.check_numerical import Cases
-from acceptance.formats import ATTEMPTS, BASELINE, NUMERICAL, PAIRS, TABLES, VACUITY, WINDOWS
+from acceptance.check_runs import Runs
+from acceptance.formats import (
+    ATTEMPTS,
+    BASELINE,
+    CONVERGENCE,
+    CURVES,
+    NUMERICAL,
+    PAIRS,
+    TABLES,
+    VACUITY,
+    WINDOWS,
+)
 from acceptance.gates import Finding, Gate, Problem, evidence_gate, join_reasons, worst
 from acceptance.identity import FILE as IDENTITY
 from acceptance.identity import Identity
 from acceptance.plan import Plan
+from acceptance.protocol import RUN_KIND
 from acceptance.rows import AttemptRow, Evidence, Measurement
 from acceptance.selection import NOTHING, Selection, select
 from acceptance.vacuity import Vacuities
@@ -40,6 +52,12 @@ class Checked:
     """The numerical cases whose rows are complete, by slot."""
     vacuities: Vacuities
     """The complete readings for faulty candidates, by the control's slot."""
+    runs: Runs
+    """The trainings with one row, by slot."""
+    extended: frozenset[str]
+    """The recipes whose first look is inconclusive, so that the protocol's extension is due."""
+    snapshots_differ: bool
+    """Whether baseline and candidate are different snapshots."""
 
     def blocking(self, slots: Iterable[str]) -> list[Problem]:
         """Return the problems that make any of these slots unusable."""
@@ -54,15 +72,28 @@ def check(plan: Plan, identity: Identity, evidence: Evidence) -> Checked:
         identity: The parsed identity.json.
         evidence: The parsed rows.
     """
-    guard = _Guard(slots=tuple(slot.slot for slot in plan.evidenced))
+    guard = _Guard(slots=tuple(slot.slot for slot in plan.checked))
     guard.problems.extend([*_check_identity(identity), *_check_absent(plan, evidence)])
     selections = guard.run(
         ATTEMPTS.file, lambda: check_attempts(plan, evidence.attempts), dict.fromkeys(guard.slots, NOTHING)
     )
     counted = _check_measurements(plan, evidence, selections, guard)
     cases, vacuities = _check_cases(plan, evidence, selections, guard)
+    runs = _check_runs(plan, evidence, selections, guard)
     no_gates: list[Gate] = []
     gates = guard.run(ATTEMPTS.file, lambda: check_paths.check(plan, selections), no_gates)
+    snapshots_differ = identity.baseline_sha256 != identity.candidate_sha256
+    extend = partial(
+        check_extension.check,
+        plan,
+        selections=selections,
+        attempts=evidence.attempts or (),
+        runs=runs,
+        blocked=guard.blocked,
+        snapshots_differ=snapshots_differ,
+    )
+    nothing_due: frozenset[str] = frozenset()
+    extended = guard.run(CONVERGENCE.file, extend, nothing_due)
     ordered = sorted(guard.problems, key=lambda item: (item.file, item.finding, item.reason))
     by_slot: dict[str, list[Problem]] = defaultdict(list)
     for problem in ordered:
@@ -74,6 +105,9 @@ def check(plan: Plan, identity: Identity, evidence: Evidence) -> Checked:
         counted=counted,
         cases=cases,
         vacuities=vacuities,
+        runs=runs,
+        extended=extended,
+        snapshots_differ=snapshots_differ,
     )
 
 
@@ -83,6 +117,11 @@ class _Guard:
 
     slots: tuple[str, ...]
     problems: list[Problem] = field(default_factory=list)
+
+    @property
+    def blocked(self) -> frozenset[str]:
+        """Return the slots that some problem has made unusable so far."""
+        return frozenset(slot for problem in self.problems for slot in problem.slots)
 
     def run(self, file: str, compute: Callable[[], tuple[_T, list[Problem]]], otherwise: _T) -> _T:
         """Return what a check found out, or `otherwise` if it failed."""
@@ -127,6 +166,21 @@ def _check_cases(
     return cases, vacuities
 
 
+def _check_runs(plan: Plan, evidence: Evidence, selections: dict[str, Selection], guard: _Guard) -> Runs:
+    runs: Runs = {}
+    if evidence.convergence is not None or evidence.curves is not None:
+        compute = partial(
+            check_runs.check,
+            plan,
+            selections=selections,
+            attempts=evidence.attempts or (),
+            rows=evidence.convergence or (),
+            curves=evidence.curves,
+        )
+        runs = guard.run(CONVERGENCE.file, compute, runs)
+    return runs
+
+
 def check_attempts(plan: Plan, rows: Sequence[AttemptRow] | None) -> tuple[dict[str, Selection], list[Problem]]:
     """Check attempts.csv and choose the attempt that counts for every slot with evidence.
 
@@ -141,7 +195,8 @@ def check_attempts(plan: Plan, rows: Sequence[AttemptRow] | None) -> tuple[dict[
     by_slot: dict[str, list[AttemptRow]] = defaultdict(list)
     for row in rows or ():
         by_slot[row.slot].append(row)
-    selections = {slot.slot: select(by_slot[slot.slot], plan.protocol.retries) for slot in plan.evidenced}
+    rules = plan.protocol.retries
+    selections = {slot.slot: select(by_slot[slot.slot], rules, is_run=slot.kind == RUN_KIND) for slot in plan.checked}
     if rows is None:
         return selections, problems
     for (slot, attempt), count in Counter((row.slot, row.attempt) for row in rows).items():
@@ -152,7 +207,7 @@ def check_attempts(plan: Plan, rows: Sequence[AttemptRow] | None) -> tuple[dict[
         reason = f"{slot}: no such slot in the protocol"
         problems.append(Problem(file=ATTEMPTS.file, finding=Finding.INVALID, reason=reason))
     for name, selection in selections.items():
-        if selection.attempt is None:
+        if selection.attempt is None and name not in plan.extending:
             reason = f"{name}: {selection.reason}"
             problems.append(Problem(file=ATTEMPTS.file, finding=selection.finding, reason=reason, slots=(name,)))
     return selections, problems
@@ -171,13 +226,16 @@ def _expected_files(plan: Plan) -> dict[str, tuple[str, ...]]:
     solos = tuple(slot.slot for slot in plan.of_comparison("solo"))
     controls = tuple(slot.slot for slot in plan.cases_of("control"))
     cases = tuple(slot.slot for slot in plan.cases_of("candidate")) + controls
+    runs = tuple(slot.slot for slot in plan.evidenced if slot.kind == RUN_KIND)
     return {
-        ATTEMPTS.file: pairs + solos + cases,
+        ATTEMPTS.file: pairs + solos + cases + runs,
         PAIRS.file: pairs,
         WINDOWS.file: pairs,
         BASELINE.file: solos,
         NUMERICAL.file: cases,
         VACUITY.file: controls,
+        CONVERGENCE.file: runs,
+        CURVES.file: runs,
     }
 
 

@@ -109,6 +109,8 @@ QUANTITIES = ("loss", *GLOBAL_QUANTITIES, *ISOLATED_QUANTITIES)
 MUTATIONS = ("no_update", "negated", "shuffled", "previous_batch")
 """Faults of a candidate that are computed from the baseline alone, to see which gates would have noticed them."""
 COMPARISONS = ("candidate", "control")
+RUN_SIDES = ("baseline", "candidate")
+"""The sides that a run can be one of."""
 
 
 def _text(name: str, meaning: str, *, optional: bool = False, choices: tuple[str, ...] = ()) -> Column:
@@ -287,7 +289,45 @@ TENSORS = Table(
     key=("workload", "comparison", "update", "worker", "quantity", "tensor"),
 )
 
-TABLES: dict[str, Table] = {table.file: table for table in (ATTEMPTS, PAIRS, WINDOWS, BASELINE, NUMERICAL, VACUITY)}
+_RUN = (
+    _text("recipe", "name of the recipe"),
+    _count("seed", "seed of the run"),
+    _text("side", "which side", choices=RUN_SIDES),
+    _counter("attempt", "attempt at the slot"),
+)
+
+CONVERGENCE = Table(
+    file="convergence.csv",
+    meaning="One row per completed run: a whole training of a recipe with one seed on one side.",
+    columns=(
+        *_RUN,
+        _decimal("final_loss", "mean loss over the whole validation split after the last update, in nats"),
+        _count("target_tokens", "targets (non-padding tokens predicted) of the training"),
+        _count("validation_tokens", "targets of the whole validation split"),
+        _count("updates", "optimizer updates of the training"),
+        _counter("segments", "segments in which the run was made, the last one included"),
+        _decimal("train_s", "sum of the stretches of training over all segments, without evaluation, in seconds"),
+        _decimal("elapsed_s", "set-up, training, evaluation and saving over all segments, in seconds"),
+        _text("checkpoint_sha256", "digest of the last checkpoint, which names recipe, seed, side and snapshot"),
+    ),
+    key=("recipe", "seed", "side", "attempt"),
+)
+
+CURVES = Table(
+    file="curves.csv",
+    meaning="One row per evaluation during a run, the last one after its last update.",
+    columns=(
+        *_RUN,
+        _counter("update", "updates made before the evaluation"),
+        _count("tokens", "targets seen before the evaluation"),
+        _decimal("validation_loss", "mean loss over the whole validation split, in nats"),
+    ),
+    key=("recipe", "seed", "side", "attempt", "update"),
+)
+
+TABLES: dict[str, Table] = {
+    table.file: table for table in (ATTEMPTS, PAIRS, WINDOWS, BASELINE, NUMERICAL, VACUITY, CONVERGENCE, CURVES)
+}
 """Every evidence table by file name."""
 
 

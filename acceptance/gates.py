@@ -57,6 +57,10 @@ class Gate:
     """How many values entered the statistic."""
     finding: Finding
     reason: str
+    lower: float | None = None
+    """The lower bound; None for a point rule."""
+    upper: float | None = None
+    """The upper bound; None for a point rule."""
 
     @property
     def outcome(self) -> str:
@@ -64,7 +68,7 @@ class Gate:
         return "pass" if self.finding is Finding.MET else "not_qualified"
 
     def to_json(self) -> dict[str, object]:
-        """Return the gate as it stands in the verdict. Point rules have no lower and upper bound."""
+        """Return the gate as it stands in the verdict."""
         return {
             "id": self.id,
             "family": self.family,
@@ -74,8 +78,8 @@ class Gate:
             "threshold": self.threshold,
             "comparison": self.comparison,
             "margin": self.margin,
-            "lower": None,
-            "upper": None,
+            "lower": self.lower,
+            "upper": self.upper,
             "n": self.n,
             "outcome": self.outcome,
             "finding": self.finding.value,

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
 
-from acceptance import arithmetic, numerical_observations
+from acceptance import arithmetic, convergence_observations, numerical_observations
 from acceptance.arithmetic import to_double
 from acceptance.checks import Checked
 from acceptance.plan import Plan
@@ -35,9 +35,19 @@ class PairRatio:
 def observe_safely(plan: Plan, checked: Checked) -> dict[str, Any]:
     """Return the observations; a failure is said instead of them, since nothing that only shows may cost a verdict."""
     try:
-        return {**observe(plan, checked), "numerical": numerical_observations.observe(plan, checked)}
+        return {
+            **observe(plan, checked),
+            "numerical": numerical_observations.observe(plan, checked),
+            "convergence": convergence_observations.observe(plan, checked),
+        }
     except Exception as error:  # noqa: BLE001 - see above; no gate reads what is returned
-        return {"throughput": [], "ratios": [], "numerical": None, "error": f"{type(error).__name__}: {error}"}
+        return {
+            "throughput": [],
+            "ratios": [],
+            "numerical": None,
+            "convergence": None,
+            "error": f"{type(error).__name__}: {error}",
+        }
 
 
 def observe(plan: Plan, checked: Checked) -> dict[str, Any]:

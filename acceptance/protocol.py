@@ -10,7 +10,8 @@ from collections import Counter
 from dataclasses import dataclass
 from decimal import Decimal
 
-from acceptance import numerical_rules
+from acceptance import convergence_rules, numerical_rules
+from acceptance.convergence_rules import ConvergenceRules
 from acceptance.formats import RESERVED_CATEGORIES, RETRIABLE, TABLES
 from acceptance.numerical_rules import NumericalRules
 from acceptance.strictjson import Node, load
@@ -25,6 +26,12 @@ MEASURED_KINDS = ("pair", "control_pair", "solo")
 CASE_KINDS = ("control_case", "case")
 """Kinds of slots whose evidence is a numerical comparison."""
 
+RUN_KIND = "run"
+"""The kind of slots whose evidence is a whole training."""
+
+RUN_PHASES = {"baseline": "baseline", "candidate": "convergence"}
+"""The phase of each side's runs."""
+
 ORDERS: dict[str, tuple[tuple[str, ...], ...]] = {
     "pilot": (("baseline",), ("candidate",)),
     "solo": (("baseline",),),
@@ -32,6 +39,7 @@ ORDERS: dict[str, tuple[tuple[str, ...], ...]] = {
     "control_pair": (("baseline", "baseline_again"), ("baseline_again", "baseline")),
     "control_case": (("baseline", "baseline_again"),),
     "case": (("baseline", "candidate"),),
+    "run": (("baseline",), ("candidate",)),
 }
 """The orders of sides that a slot of each checked kind may have."""
 
@@ -44,7 +52,7 @@ SIDE_OF = {
 }
 """Whose slot a checked kind is: the one whose snapshot makes the evidence necessary."""
 
-KINDS = (*ORDERS, "run", "trial")
+KINDS = (*ORDERS, "trial")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,6 +120,8 @@ class Protocol:
     throughput: ThroughputRules
     numerical: NumericalRules | None
     """None if and only if the family is not declared."""
+    convergence: ConvergenceRules | None
+    """The same."""
     retries: Retries
     categories: tuple[Category, ...]
     workloads: tuple[Workload, ...]
@@ -126,8 +136,8 @@ def parse(data: bytes) -> Protocol:
     """
     root = Node(file=FILE, path="", value=load(data, FILE))
     fields = root.fields((
-        "format", "campaign", "families", "baseline_first", "throughput", "numerical", "limits", "retries", "execution",
-        "categories", "workloads", "slots", "headers",
+        "format", "campaign", "families", "baseline_first", "throughput", "numerical", "convergence", "limits",
+        "retries", "execution", "categories", "workloads", "slots", "headers",
     ))  # fmt: skip
     fields["format"].text(choices=("protocol/1",))
     _check_limits(fields["limits"])
@@ -139,6 +149,7 @@ def parse(data: bytes) -> Protocol:
         baseline_first=fields["baseline_first"].flag(),
         throughput=_throughput(fields["throughput"]),
         numerical=None if fields["numerical"].value is None else numerical_rules.parse(fields["numerical"]),
+        convergence=(None if fields["convergence"].value is None else convergence_rules.parse(fields["convergence"])),
         retries=_retries(fields["retries"]),
         categories=fields["categories"].items(_category),
         workloads=fields["workloads"].items(_workload),
@@ -147,6 +158,7 @@ def parse(data: bytes) -> Protocol:
     fields["families"].refuse_duplicates(protocol.families)
     _check_matrix(fields["workloads"], fields["categories"], protocol)
     _check_numerical(fields["numerical"], protocol)
+    _check_declared(fields["convergence"], "convergence" in protocol.families, protocol.convergence is not None)
     _check_slots(fields["slots"], protocol)
     return protocol
 
@@ -259,10 +271,13 @@ def _check_matrix(workloads: Node, categories: Node, protocol: Protocol) -> None
         )
 
 
+def _check_declared(node: Node, declared: bool, present: bool) -> None:
+    if declared != present:
+        raise node.fail("rules of a family that is not declared" if present else "a declared family without rules")
+
+
 def _check_numerical(node: Node, protocol: Protocol) -> None:
-    declared = "numerical" in protocol.families
-    if declared != (protocol.numerical is not None):
-        raise node.fail("rules of a family that is not declared" if not declared else "a declared family without rules")
+    _check_declared(node, "numerical" in protocol.families, protocol.numerical is not None)
     if protocol.numerical is not None:
         workloads = frozenset(workload.name for workload in protocol.workloads)
         numerical_rules.check_names(node, protocol.numerical, workloads)
@@ -285,6 +300,24 @@ def _check_slots(node: Node, protocol: Protocol) -> None:
         if count > 1:
             raise node.fail(f"{count} slots stand for {place}")
     _check_complete(node, protocol, places)
+    _check_runs(node, protocol)
+
+
+def _check_runs(node: Node, protocol: Protocol) -> None:
+    """Refuse a matrix that lacks or adds a run, those of an extension included, or that misdescribes one."""
+    rules = protocol.convergence
+    expected = {
+        convergence_rules.slot_name(side, recipe.name, seed): (side, phase, recipe.name, 0, 0, (side,))
+        for recipe in (rules.recipes if rules else ())
+        for seed in (rules.all_seeds if rules else ())
+        for side, phase in RUN_PHASES.items()
+    }
+    found = {slot.slot: slot for slot in protocol.slots if slot.kind == RUN_KIND}
+    for name in sorted(set(expected) ^ set(found)):
+        raise node.fail(f"the run {name!r} is {'missing' if name in expected else 'not planned by the rules'}")
+    for name, slot in found.items():
+        if (slot.side, slot.phase, slot.workload, slot.repeat, slot.pair, slot.order) != expected[name]:
+            raise node.fail(f"{name}: side, phase, workload, repeat, pair or order is not that of such a run")
 
 
 def _check_complete(node: Node, protocol: Protocol, places: Counter[tuple[str, str, int, int]]) -> None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from acceptance.gates import Finding, Gate, blocked_gate
 from acceptance.protocol import Protocol
 
-EVALUATED_FAMILIES = ("throughput", "numerical")
+EVALUATED_FAMILIES = ("throughput", "numerical", "convergence")
 """The families that this program has gates for. Every other declared one is not qualified."""
 
 PASS, NOT_QUALIFIED = "pass", "not_qualified"

@@ -10,6 +10,8 @@ from typing import Any
 from acceptance.formats import (
     ATTEMPTS,
     BASELINE,
+    CONVERGENCE,
+    CURVES,
     NUMERICAL,
     PAIRS,
     TABLES,
@@ -117,6 +119,37 @@ class VacuityRow:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class RunRow:
+    """One row of convergence.csv."""
+
+    recipe: str
+    seed: int
+    side: str
+    attempt: int
+    final_loss: Decimal
+    target_tokens: int
+    validation_tokens: int
+    updates: int
+    segments: int
+    train_s: Decimal
+    elapsed_s: Decimal
+    checkpoint_sha256: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CurveRow:
+    """One row of curves.csv."""
+
+    recipe: str
+    seed: int
+    side: str
+    attempt: int
+    update: int
+    tokens: int
+    validation_loss: Decimal
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Evidence:
     """Everything that was handed in, parsed. A table is None where its file is absent."""
 
@@ -126,6 +159,8 @@ class Evidence:
     baseline: tuple[Measurement, ...] | None
     numerical: tuple[NumericalRow, ...] | None
     vacuity: tuple[VacuityRow, ...] | None
+    convergence: tuple[RunRow, ...] | None
+    curves: tuple[CurveRow, ...] | None
     raw: dict[str, tuple[Row, ...]]
     """The rows of every file that is there, as written."""
     foreign: tuple[str, ...]
@@ -165,7 +200,7 @@ def parse(files: Mapping[str, bytes], foreign: Iterable[str]) -> tuple[Evidence,
         return [_values(table, row) for row in raw[table.file]] if table.file in raw else None
 
     attempts, pairs, windows, solos = (values(table) for table in (ATTEMPTS, PAIRS, WINDOWS, BASELINE))
-    numerical, vacuity = (values(table) for table in (NUMERICAL, VACUITY))
+    numerical, vacuity, runs, curves = (values(table) for table in (NUMERICAL, VACUITY, CONVERGENCE, CURVES))
     evidence = Evidence(
         attempts=None if attempts is None else tuple(AttemptRow(**row) for row in attempts),
         pairs=None if pairs is None else tuple(Measurement(**row) for row in pairs),
@@ -173,6 +208,8 @@ def parse(files: Mapping[str, bytes], foreign: Iterable[str]) -> tuple[Evidence,
         baseline=None if solos is None else tuple(Measurement(**row, **_SOLO) for row in solos),
         numerical=None if numerical is None else tuple(NumericalRow(**row) for row in numerical),
         vacuity=None if vacuity is None else tuple(VacuityRow(**row) for row in vacuity),
+        convergence=None if runs is None else tuple(RunRow(**row) for row in runs),
+        curves=None if curves is None else tuple(CurveRow(**row) for row in curves),
         raw=raw,
         foreign=tuple(sorted(foreign)),
     )

@@ -4,12 +4,16 @@ Attempts are numbered from 1 without a gap and are at most as many as the protoc
 one counts, and only if every earlier one ended in a way that allows another: with an ending of ``again``, or, once per
 slot, with one of ``again_once``. A slot that may still be tried is missing; any other slot without such an attempt is
 invalid.
+
+A run goes on in another segment where a pair or case starts anew, so that one whose segments are used up does not start
+again from nothing: `time_limit` allows no other attempt. A run that nobody completed has no result, right or wrong, so
+that it is missing.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from acceptance.formats import Ending
 from acceptance.gates import Finding
@@ -37,13 +41,17 @@ def _refused(reason: str, finding: Finding = Finding.INVALID) -> Selection:
     return Selection(attempt=None, finding=finding, reason=reason)
 
 
-def select(rows: Sequence[AttemptRow], rules: Retries) -> Selection:
+def select(rows: Sequence[AttemptRow], rules: Retries, *, is_run: bool = False) -> Selection:
     """Choose among the attempts at one slot.
 
     Args:
         rows: All rows of attempts.csv with this slot, in any order.
         rules: The retry rule.
+        is_run: Whether the slot is a training run.
     """
+    if is_run:
+        only_others = {Ending.TIME_LIMIT.value, Ending.WINDOW_SHORT.value}
+        rules = replace(rules, again=rules.again - only_others, again_once=rules.again_once - only_others)
     ordered = sorted(rows, key=lambda row: row.attempt)
     numbers = [row.attempt for row in ordered]
     if not ordered:
@@ -53,7 +61,10 @@ def select(rows: Sequence[AttemptRow], rules: Retries) -> Selection:
         return _refused(f"attempts {listed} are not numbered from 1 without a gap")
     if len(ordered) > rules.max_attempts:
         return _refused(f"{len(ordered)} attempts, and the protocol allows {rules.max_attempts}")
-    return _first_completed(ordered, rules)
+    found = _first_completed(ordered, rules)
+    if is_run and all(row.ending != Ending.COMPLETED for row in ordered):
+        return replace(found, finding=Finding.MISSING)
+    return found
 
 
 def _first_completed(ordered: Sequence[AttemptRow], rules: Retries) -> Selection:

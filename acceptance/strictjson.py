@@ -17,6 +17,8 @@ _T = TypeVar("_T")
 
 _TEXT = Column(name="text", kind=Kind.TEXT, meaning="a text that an evidence table can hold", optional=True)
 _NUMBER = Column(name="number", kind=Kind.DECIMAL, meaning="a number as an evidence table writes it")
+# Written out for the same reason as in formats.py.
+_CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
 _HEX_64 = re.compile(r"[0-9a-f]{64}")
 
 
@@ -141,6 +143,14 @@ class Node:
             parse_field(_TEXT, self.value)
         except ValueError as error:
             raise self.fail(str(error)) from error
+        return self.value
+
+    def words(self) -> str:
+        """Return a text for people, which no evidence table holds; it may be empty."""
+        if not isinstance(self.value, str):
+            raise self.fail("not a text")
+        if _CONTROL.search(self.value):
+            raise self.fail("a control character")
         return self.value
 
     def name(self) -> str:

@@ -10,6 +10,7 @@ from typing import TypeVar
 
 from acceptance import (
     checks,
+    convergence,
     digest,
     identity,
     numerical,
@@ -88,6 +89,7 @@ def _judge(
     gates: list[Gate] = [
         *(throughput.gates(expected, checked) if throughput.FAMILY in rules.families else []),
         *(numerical.gates(expected, checked) if numerical.FAMILY in rules.families else []),
+        *(convergence.gates(expected, checked) if convergence.FAMILY in rules.families else []),
         *rollup.unevaluated_families(rules),
         *checked.gates,
     ]

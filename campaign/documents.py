@@ -165,6 +165,45 @@ class NumericalRules(Document):
     """Workloads whose control runs both trajectories in one process."""
 
 
+class Recipe(Document):
+    """One resolved training recipe of the convergence family."""
+
+    name: str
+    config: dict[str, Any]
+    config_sha256: str
+    targets: Positive
+    """Targets of one training, exactly."""
+    validation_targets: Positive
+    """Targets of the whole validation split, exactly."""
+    updates: Positive
+    evaluate_every: Positive
+    """Updates between two points of the validation curve; the last update has one too."""
+    scored: str = ""
+    """Which model is scored, in words, where there are several."""
+
+
+class ConvergenceExtension(Document):
+    """The seeds that are added where the first look is inconclusive, and the quantile of each look."""
+
+    seeds: tuple[Natural, ...]
+    quantile_first: str
+    quantile: str
+
+
+class ConvergenceRules(Document):
+    """Rules of the convergence family. Decimal strings decide; see docs/protocol.md."""
+
+    seeds: tuple[Natural, ...] = (45, 46, 47)
+    margin: str = "0.005"
+    """What the upper bound of candidate - baseline must be strictly below, in nats."""
+    quantile: str = "2.920"
+    """t(0.95, seeds - 1)."""
+    max_segments: Positive = 20
+    """Most segments of one attempt at a run."""
+    extension: ConvergenceExtension | None = None
+    recipes: tuple[Recipe, ...] = ()
+
+
 class Limits(Document):
     """How long a side may take for one answer, and how much it may print."""
 
@@ -235,6 +274,8 @@ class Protocol(Document):
     baseline_first: bool
     throughput: ThroughputRules
     numerical: NumericalRules | None = None
+    """None where the family is not declared."""
+    convergence: ConvergenceRules | None = None
     """None where the family is not declared."""
     limits: Limits
     retries: Retries

@@ -257,7 +257,8 @@ def parse_protocol(data: bytes) -> Protocol:
         headers={file: _header(value) for file, value in fields.table("headers").items()},
     )
     execution.done()
-    fields.skip(("campaign", "families", "baseline_first", "retries", "categories", "slots"))
+    # Trainings are planned and judged; this harness runs none yet.
+    fields.skip(("campaign", "families", "baseline_first", "convergence", "retries", "categories", "slots"))
     fields.done()
     return protocol
 

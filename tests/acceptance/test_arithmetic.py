@@ -123,3 +123,27 @@ def test_the_processs_decimal_context_has_no_influence(values: list[Decimal]) ->
     with decimal.localcontext(decimal.Context(prec=3, rounding=decimal.ROUND_UP)):
         assert (arithmetic.geometric_mean(values), arithmetic.median(values), arithmetic.std_ddof1(values)) == expected
         assert arithmetic.differs(Decimal("1.0000000011"), Decimal(1), Decimal("1e-9"))
+
+
+@pytest.mark.parametrize("central", [0.90, 0.945, 0.95])
+def test_any_central_quantile_agrees_with_scipy_to_six_digits(central: float) -> None:
+    for degrees in range(1, 200):
+        exact = float(stats.t.ppf((1 + central) / 2, degrees))
+        assert float(arithmetic.student_quantile(degrees, central=central)) == pytest.approx(exact, rel=5.1e-6), degrees
+
+
+@given(st.lists(st.tuples(positive, positive), min_size=3, max_size=8))
+def test_the_correlation_agrees_with_an_independent_computation(pairs: list[tuple[Decimal, Decimal]]) -> None:
+    one, other = [x for x, _ in pairs], [y for _, y in pairs]
+    found = arithmetic.correlation(one, other)
+    if len(set(one)) == 1 or len(set(other)) == 1:
+        assert found is None
+    else:
+        assert found is not None
+        expected = statistics.correlation([float(x) for x in one], [float(y) for y in other])
+        assert float(found) == pytest.approx(expected, abs=1e-6)
+
+
+def test_a_correlation_needs_pairs() -> None:
+    with pytest.raises(ValueError, match="shorter"):
+        arithmetic.correlation([Decimal(1), Decimal(2)], [Decimal(1)])

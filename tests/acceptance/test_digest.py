@@ -7,6 +7,7 @@ import acceptance
 from acceptance import digest
 from acceptance.__main__ import own_sources
 from tests.support.evidence import Campaign, make_campaign
+from tests.support.runs import make_runs
 
 FOLDER = Path(acceptance.__file__).parent
 
@@ -49,6 +50,8 @@ def test_the_evidence_digest_is_as_documented(tmp_path: Path) -> None:
     keys = {
         "attempts.csv": ("slot", "attempt"),
         "baseline.csv": ("workload", "repeat", "attempt"),
+        "convergence.csv": ("recipe", "seed", "side", "attempt"),
+        "curves.csv": ("recipe", "seed", "side", "attempt", "update"),
         "numerical.csv": ("workload", "comparison", "attempt", "update", "worker", "quantity"),
         "pairs.csv": ("workload", "comparison", "repeat", "pair", "side", "attempt"),
         "vacuity.csv": ("workload", "attempt", "mutation", "update", "worker", "quantity"),
@@ -72,7 +75,8 @@ def test_the_evidence_digest_is_as_documented(tmp_path: Path) -> None:
 
 
 def test_the_evidence_digest_covers_every_field_of_every_table_and_the_identity(tmp_path: Path) -> None:
-    campaign = make_campaign(tmp_path, ratios={"a": ("1.2",) * 3}, families=("throughput", "numerical"))
+    families = ("throughput", "numerical", "convergence")
+    campaign = make_runs(tmp_path, families=families, throughput={"ratios": {"a": ("1.2",) * 3}})
     seen = {evidence_digest(campaign)}
     changes = 1
     free = {
@@ -83,6 +87,9 @@ def test_the_evidence_digest_covers_every_field_of_every_table_and_the_identity(
         "node": "n",
         "worst_rel_l2": "7",
         "rel_l2": "7",
+        "final_loss": "7",
+        "validation_loss": "7",
+        "checkpoint_sha256": "7",
     }
     for file, rows in campaign.tables.items():
         for column in rows[0]:

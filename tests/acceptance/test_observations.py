@@ -112,5 +112,6 @@ def test_a_failure_to_observe_costs_no_verdict_and_is_said(tmp_path: Path, monke
     monkeypatch.setattr(observations, "observe", fail)
     found = campaign.verdict()
     error = "ArithmeticError: unforeseen"
-    assert found["observations"] == {"throughput": [], "ratios": [], "numerical": None, "error": error}
+    nothing: dict[str, Any] = {"throughput": [], "ratios": [], "numerical": None, "convergence": None}
+    assert found["observations"] == {**nothing, "error": error}
     assert found["gates"] == expected["gates"]

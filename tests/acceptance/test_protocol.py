@@ -10,16 +10,19 @@ import pytest
 from acceptance import protocol
 from acceptance.strictjson import DocumentError
 from campaign.config import load
-from campaign.documents import NumericalRules, ThroughputRules
+from campaign.documents import ConvergenceRules, NumericalRules, ThroughputRules
 from campaign.protocol import build_protocol
 from tests.support.evidence import make_protocol
+from tests.support.runs import EXTENSION, make_recipe
 
-FAMILIES = ("throughput", "numerical")
+FAMILIES = ("throughput", "numerical", "convergence")
 NAMES = [("sync", "a"), ("sync", "b"), ("packed", "c"), ("", "p")]
 
 
 def document(**rules: Any) -> dict[str, Any]:
-    value: dict[str, Any] = json.loads(make_protocol(NAMES, ThroughputRules(**rules), FAMILIES).to_bytes())
+    trained = ConvergenceRules(recipes=(make_recipe("r"),), extension=EXTENSION)
+    written = make_protocol(NAMES, ThroughputRules(**rules), FAMILIES, convergence=trained)
+    value: dict[str, Any] = json.loads(written.to_bytes())
     return value
 
 
@@ -42,6 +45,7 @@ def test_what_the_driver_writes_is_understood(rules: dict[str, Any]) -> None:
 
 def test_a_protocol_with_other_families_is_understood() -> None:
     written = make_protocol(NAMES, families=("throughput", "numerical", "convergence", "device"))
+    assert written.convergence is not None
     assert protocol.parse(written.to_bytes()).families == ("throughput", "numerical", "convergence", "device")
 
 
@@ -117,7 +121,10 @@ def shown(path: tuple[Any, ...]) -> str:
     return text
 
 
-@pytest.mark.parametrize("path", FIELDS, ids=shown)
+OPTIONAL = ("convergence", "extension")
+
+
+@pytest.mark.parametrize("path", [path for path in FIELDS if path != OPTIONAL], ids=shown)
 def test_every_field_is_checked_and_a_wrong_one_is_named(path: tuple[Any, ...]) -> None:
     def set_null(holder: Any, key: Any) -> None:
         holder[key] = None
@@ -315,7 +322,7 @@ def test_a_hole_in_the_matrix_is_refused() -> None:
         value = document()
         del value["slots"][index]
         message = refusal(value)
-        assert repr(slot["workload"]) in message
+        assert slot["workload"] in message
         assert "is missing" in message
 
 

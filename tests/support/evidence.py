@@ -26,6 +26,7 @@ from acceptance.vacuity import quantities_of, updates_of
 from acceptance.verdict import Result, evaluate
 from campaign.documents import (
     Category,
+    ConvergenceRules,
     Execution,
     Identity,
     Limits,
@@ -139,6 +140,7 @@ def make_campaign(
     families: Sequence[Any] = ("throughput",),
     numerical: NumericalRules | None = None,
     workers: int = 2,
+    convergence: ConvergenceRules | None = None,
     **rules: Any,
 ) -> Campaign:
     """Make a complete, clean campaign and write it.
@@ -152,13 +154,16 @@ def make_campaign(
         families: The declared families.
         numerical: The rules of the numerical family where it is declared; default the default protocol's.
         workers: How many workers each numerical case has.
+        convergence: The rules of the convergence family where it is declared; tests.support.runs adds its runs.
         rules: Fields of `ThroughputRules` that differ from the default.
     """
     throughput = ThroughputRules(**rules)
     wanted = _spread(PUBLISHED if ratios is None else ratios, workloads_per_category)
     single = NEUTRAL if production is None else production
     wanted |= {("", name): tuple(Decimal(text) for text in values) for name, values in single.items()}
-    protocol = make_protocol([(category, name) for category, name in wanted], throughput, families, numerical)
+    protocol = make_protocol(
+        [(category, name) for category, name in wanted], throughput, families, numerical, convergence
+    )
     campaign = Campaign(
         folder=folder,
         protocol=protocol,
@@ -197,6 +202,7 @@ def make_protocol(
     throughput: ThroughputRules | None = None,
     families: Sequence[Any] = ("throughput",),
     numerical: NumericalRules | None = None,
+    convergence: ConvergenceRules | None = None,
 ) -> Protocol:
     """Make a protocol.
 
@@ -205,9 +211,11 @@ def make_protocol(
         throughput: The rules; default the default protocol's.
         families: The declared families.
         numerical: The rules of the numerical family where it is declared; default the default protocol's.
+        convergence: The rules of the convergence family where it is declared; default no recipe.
     """
     rules = throughput or ThroughputRules()
     matched = (numerical or NumericalRules()) if "numerical" in families else None
+    trained = (convergence or ConvergenceRules()) if "convergence" in families else None
     workloads = [
         Workload(
             name=name,
@@ -225,6 +233,7 @@ def make_protocol(
         baseline_first=True,
         throughput=rules,
         numerical=matched,
+        convergence=trained,
         limits=Limits(),
         retries=Retries(),
         execution=Execution(),
@@ -236,6 +245,7 @@ def make_protocol(
         slots=(
             *(_slots(workloads, categories, rules) if "throughput" in families else ()),
             *(_cases(workloads, matched) if matched else ()),
+            *(_runs(trained) if trained else ()),
         ),
         headers={file: table.header for file, table in TABLES.items()},
     )
@@ -267,16 +277,26 @@ def _cases(workloads: Sequence[Workload], rules: NumericalRules) -> Iterable[Slo
         yield _slot(f"candidate/case/{workload.name}", "case", workload.name, 0, pair=0, order=order)
 
 
+def _runs(rules: ConvergenceRules) -> Iterable[Slot]:
+    seeds = (*rules.seeds, *(rules.extension.seeds if rules.extension else ()))
+    for seed in seeds:
+        for recipe in rules.recipes:
+            for side in ("baseline", "candidate"):
+                yield _slot(f"{side}/run/{recipe.name}/s{seed}", "run", recipe.name, 0, pair=0, order=(side,))
+
+
 def _order(other: str, *, baseline_first: bool) -> tuple[str, ...]:
     return ("baseline", other) if baseline_first else (other, "baseline")
 
 
 def _slot(name: str, kind: str, workload: str, repeat: int, *, pair: int, order: tuple[str, ...]) -> Slot:
+    side = name.partition("/")[0]
+    phases = {"pair": "throughput", "case": "numerical", "run": "convergence"}
     return Slot.of(
         {
             "slot": name,
-            "side": name.partition("/")[0],
-            "phase": {"pair": "throughput", "case": "numerical"}.get(kind, "baseline"),
+            "side": side,
+            "phase": phases.get(kind, "baseline") if side == "candidate" else "baseline",
             "kind": kind,
             "workload": workload,
             "repeat": repeat,
@@ -357,11 +377,11 @@ def _add_measurement(
     comparison = {"pair": "candidate", "control_pair": "control", "solo": ""}[slot.kind]
     place = {"workload": slot.workload, "comparison": comparison, "repeat": str(slot.repeat), "pair": str(slot.pair)}
     row = place | key | flags | where | measured
-    _append(campaign, "pairs.csv" if comparison else "baseline.csv", row)
+    append_row(campaign, "pairs.csv" if comparison else "baseline.csv", row)
     for window in range(1, rules.windows + 1 if comparison else 1):
         counts = {"updates": str(updates), "microbatches": str(updates), "skipped_updates": "0", "tokens": str(tokens)}
         seconds = {"window": str(window), "seconds": f"{window_s:f}"}
-        _append(campaign, "windows.csv", place | key | counts | seconds)
+        append_row(campaign, "windows.csv", place | key | counts | seconds)
 
 
 def add_case(
@@ -420,7 +440,7 @@ def _add_numerical(campaign: Campaign, slot: Slot, attempt: int, workers: int, w
             for quantity in ("loss", *GLOBAL_QUANTITIES):
                 make = loss_fields if quantity == "loss" else tensor_fields
                 own = make(Decimal(worst[quantity]) * share)
-                _append(campaign, "numerical.csv", common | place | {"quantity": quantity} | own)
+                append_row(campaign, "numerical.csv", common | place | {"quantity": quantity} | own)
     rounds = [(rules.isolated_steps, "optimizer")]
     rounds += [(number, "consensus") for number in range(1, rules.isolated_steps + 1) if workers > 1]
     for number, quantity in rounds:
@@ -428,7 +448,7 @@ def _add_numerical(campaign: Campaign, slot: Slot, attempt: int, workers: int, w
             place = {"update": str(number), "worker": str(worker), "quantity": quantity}
             share = Decimal(number * (worker + 1)) / (rules.isolated_steps * workers)
             own = isolated_fields(Decimal(worst[quantity]) * share)
-            _append(campaign, "numerical.csv", common | place | own)
+            append_row(campaign, "numerical.csv", common | place | own)
 
 
 def loss_fields(difference: Decimal | str, reference: str = "3") -> dict[str, str]:
@@ -470,9 +490,9 @@ def _add_vacuity(campaign: Campaign, slot: Slot, attempt: int, workers: int) -> 
                 for quantity, reading in zip(quantities_of(mutation), BLINDNESS[mutation], strict=True):
                     place = {"workload": slot.workload, "attempt": str(attempt), "mutation": mutation}
                     own = {"update": str(update), "worker": str(worker), "quantity": quantity, "rel_l2": reading}
-                    _append(campaign, "vacuity.csv", place | own)
+                    append_row(campaign, "vacuity.csv", place | own)
 
 
-def _append(campaign: Campaign, file: str, row: dict[str, str]) -> None:
+def append_row(campaign: Campaign, file: str, row: dict[str, str]) -> None:
     """Add a row to a table: its columns, in the order of its header."""
     campaign.tables[file].append({name: row[name] for name in TABLES[file].header})
