@@ -48,6 +48,14 @@ class Tensor:
         """Worker and name."""
         return self.worker, self.name
 
+    def __str__(self) -> str:
+        """Return which it is, in words."""
+        return f"worker {self.worker} {self.name} {self.dtype}{list(self.shape)}"
+
+    def as_json(self) -> list[Any]:
+        """Return it as a side says it, and `read_catalog` reads it."""
+        return [self.worker, self.name, self.dtype, list(self.shape)]
+
     def describe(self) -> str:
         """Return what it is, in words."""
         return f"{self.dtype} {list(self.shape)}"

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import functools
-import math
 from collections.abc import Callable, Generator, Iterable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from ..common.strict import MOST_COUNT
 from ..processes.serving import SideError
+from ..tensors.catalog import Tensor
 from ..tensors.dtypes import ITEM_BYTES, dtype_name
 
 Item = tuple[int, str, Any]
@@ -23,33 +22,10 @@ _MOST_NAMES = 10_000
 """That are remembered as such: each pass has the same ones again."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Entry:
-    """One tensor of a pass."""
-
-    worker: int
-    name: str
-    dtype: str
-    shape: tuple[int, ...]
-
-    @property
-    def numel(self) -> int:
-        """Number of elements."""
-        return math.prod(self.shape)
-
-    def __str__(self) -> str:
-        """Return it in words, for a reason."""
-        return f"worker {self.worker} {self.name} {self.dtype}{list(self.shape)}"
-
-    def as_json(self) -> list[Any]:
-        """Return it as the parent reads it."""
-        return [self.worker, self.name, self.dtype, list(self.shape)]
-
-
-def describe(item: Item) -> Entry:
+def describe(item: Item) -> Tensor:
     """Return what an item is."""
     worker, name, tensor = item
-    return Entry(worker=worker, name=name, dtype=dtype_name(tensor.dtype), shape=tuple(tensor.shape))
+    return Tensor(worker=worker, name=name, dtype=dtype_name(tensor.dtype), shape=tuple(tensor.shape))
 
 
 def check_name(name: Any, what: str) -> str:
@@ -120,7 +96,7 @@ def check_items(values: Any, what: str, torch: Any) -> Generator[Item, None, Non
             close()
 
 
-def check_distinct(entries: Sequence[Entry], what: str) -> None:
+def check_distinct(entries: Sequence[Tensor], what: str) -> None:
     """Refuse a name that stands twice.
 
     Raises:
@@ -141,7 +117,7 @@ def _version(tensor: Any) -> int:
         return 0
 
 
-def find_ties(items: Iterable[Item]) -> tuple[list[Entry], Ties]:
+def find_ties(items: Iterable[Item]) -> tuple[list[Tensor], Ties]:
     """Return what there is and which tensors of a worker are one and the same: storage, offset, shape and stride.
 
     All are held meanwhile, so that no address serves twice. One that is written to before the last was yielded is a

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from statistics import NormalDist
 from typing import Any
 
-from .entries import Entry
+from ..tensors.catalog import Tensor
 
 Key = tuple[int, str]
 """Worker and name."""
@@ -81,7 +81,7 @@ class Drawer:
         table = torch.tensor([value * sd for value in quantiles()], dtype=torch.float64)
         self._table = table.to(torch.float32).to(device)
 
-    def draw(self, entry: Entry, role: str, index: int) -> Any:
+    def draw(self, entry: Tensor, role: str, index: int) -> Any:
         """Return a new fp32 tensor.
 
         Args:
@@ -106,8 +106,8 @@ class Drawn(Mapping[Key, Any]):
         drawer: Draws them.
     """
 
-    def __init__(self, entries: Sequence[Entry], role: str, drawer: Drawer) -> None:
-        self._places: dict[Key, tuple[Entry, int]] = {}
+    def __init__(self, entries: Sequence[Tensor], role: str, drawer: Drawer) -> None:
+        self._places: dict[Key, tuple[Tensor, int]] = {}
         self._role = role
         self._drawer = drawer
         counts: dict[int, int] = {}
@@ -139,7 +139,7 @@ class Gradients(Sequence[Drawn]):
         drawer: Draws them.
     """
 
-    def __init__(self, entries: Sequence[Entry], steps: int, drawer: Drawer) -> None:
+    def __init__(self, entries: Sequence[Tensor], steps: int, drawer: Drawer) -> None:
         self._steps = [Drawn(entries, f"gradients/{step}", drawer) for step in range(steps)]
 
     def __getitem__(self, index: Any) -> Any:

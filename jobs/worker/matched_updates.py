@@ -11,10 +11,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from ..processes.serving import SideError
+from ..tensors.catalog import Tensor
 from ..tensors.reading import OtherFileError, map_tensors
 from ..tensors.staging_memory import Staging, allocate_device, map_host
 from . import devices
-from .entries import Entry, Item, Source, check_name, check_tensor, describe
+from .entries import Item, Source, check_name, check_tensor, describe
 from .isolated_inputs import Drawer, Drawn, Gradients
 from .offering import PARAMETERS, STATE, Offering
 
@@ -126,7 +127,7 @@ class Matched:
             self._staging.pin()
         return None
 
-    def open(self, what: str) -> tuple[list[Entry], list[list[Any]]]:
+    def open(self, what: str) -> tuple[list[Tensor], list[list[Any]]]:
         """Begin a pass; return what it will offer, and the aliases among the parameters."""
         self._offering.close_pass()
         # For the names and shapes of the updates no difference need be computed.
@@ -323,13 +324,13 @@ class Matched:
         drawer, entries = self._isolate(sd, seed)
         self._isolated = {CONSENSUS: lambda: mix(dict(Drawn(entries, f"consensus/{number}", drawer)), number)}
 
-    def _isolate(self, sd: float, seed: int) -> tuple[Drawer, list[Entry]]:
+    def _isolate(self, sd: float, seed: int) -> tuple[Drawer, list[Tensor]]:
         self._offering.close_pass()
         # The inputs take as much memory as the copy did.
         self._kept = []
         return Drawer(seed, sd, self._torch, self._device), self._offering.distinct_parameters()
 
-    def _check_isolated(self, what: str, entries: Sequence[Entry], prefixes: Sequence[str]) -> None:
+    def _check_isolated(self, what: str, entries: Sequence[Tensor], prefixes: Sequence[str]) -> None:
         """Refuse results that are not one per parameter, in its shape."""
         parameters = self._offering.distinct_parameters()
         expected = {(one.worker, prefix + one.name): one.shape for prefix in prefixes for one in parameters}
@@ -340,7 +341,7 @@ class Matched:
                 raise SideError("rubbish", text)
 
 
-def _moments_beside(entries: Sequence[Entry]) -> list[str]:
+def _moments_beside(entries: Sequence[Tensor]) -> list[str]:
     """Return the prefixes of the moments that ``mix`` yields beside the parameters; either, both or none."""
     prefixes = [f"{quantity}/" for quantity in LOADED if quantity != PARAMETERS]
     return [prefix for prefix in prefixes if any(entry.name.startswith(prefix) for entry in entries)]

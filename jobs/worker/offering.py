@@ -11,10 +11,11 @@ from collections.abc import Callable, Generator, Iterator, Sequence
 from typing import Any
 
 from ..processes.serving import SideError
+from ..tensors.catalog import Tensor
 from ..tensors.dtypes import dtype_name
 from ..tensors.staging_memory import Staging
 from . import devices
-from .entries import Entry, Item, Source, Ties, check_distinct, check_items, describe, find_ties
+from .entries import Item, Source, Ties, check_distinct, check_items, describe, find_ties
 
 PARAMETERS = "parameters"
 STATE = (PARAMETERS, "gradients", "exp_avg", "exp_avg_sq")
@@ -30,7 +31,7 @@ class Pass:
         items: The tensors, now.
     """
 
-    def __init__(self, what: str, entries: Sequence[Entry], items: Iterator[Item]) -> None:
+    def __init__(self, what: str, entries: Sequence[Tensor], items: Iterator[Item]) -> None:
         self._what = what
         self._entries = entries
         self._items = items
@@ -105,7 +106,7 @@ class Offering:
         self._device = device
         self._torch = torch
         self._pass: Pass | None = None
-        self._parameters: list[Entry] | None = None
+        self._parameters: list[Tensor] | None = None
         self._ties: Ties = {}
 
     def method(self, name: str) -> Callable[..., Any]:
@@ -129,7 +130,7 @@ class Offering:
         self.distinct_parameters()
         return self._ties
 
-    def distinct_parameters(self) -> list[Entry]:
+    def distinct_parameters(self) -> list[Tensor]:
         """Return the parameters without aliases; looked at once."""
         if self._parameters is None:
             what = _state(PARAMETERS)
@@ -138,7 +139,7 @@ class Offering:
             self._parameters = [entry for entry in entries if (entry.worker, entry.name) not in self._ties]
         return self._parameters
 
-    def open(self, what: str, source: Source, listed: Source | None = None) -> list[Entry]:
+    def open(self, what: str, source: Source, listed: Source | None = None) -> list[Tensor]:
         """Begin a pass; return what it will offer.
 
         Args:

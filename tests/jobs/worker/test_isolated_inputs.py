@@ -8,7 +8,7 @@ from statistics import NormalDist
 
 import torch
 
-from jobs.worker.entries import Entry
+from jobs.tensors.catalog import Tensor
 from jobs.worker.isolated_inputs import Drawer, Drawn, levels, quantiles, stream_key
 
 MASK = (1 << 64) - 1
@@ -22,8 +22,8 @@ def splitmix(key: int, element: int) -> int:
     return state ^ (state >> 31)
 
 
-def entry(name: str, *shape: int, worker: int = 0) -> Entry:
-    return Entry(worker=worker, name=name, dtype="float32", shape=shape)
+def entry(name: str, *shape: int, worker: int = 0) -> Tensor:
+    return Tensor(worker=worker, name=name, dtype="float32", shape=shape)
 
 
 def test_the_generator_is_splitmix() -> None:

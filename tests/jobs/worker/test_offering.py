@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import torch
 
+from jobs.common.verified import verify
 from tests.support.serving import RefusedError, Served, Stage, pieces, write_tensors
 
 ADAPTER = '''"""A trainer of three tensors, two of them tied, for two workers."""
@@ -123,12 +124,12 @@ class Side:
         files = []
         for worker, tensors in parameters.items():
             path = write_tensors(self.folder / f"parameters-{worker}", tensors)
-            files.append(["parameters", worker, str(path)])
+            files.append(["parameters", worker, str(path), verify(path).identity])
         return self.worker.ask("load", files=files, step=step)
 
     def update(self, x: float) -> Any:
         path = write_tensors(self.folder / "batch", {"x": torch.tensor([x])})
-        return self.worker.ask("update", path=str(path))
+        return self.worker.ask("update", path=str(path), identity=verify(path).identity)
 
 
 def canonical(value: float = 1.0) -> dict[str, Any]:
