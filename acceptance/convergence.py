@@ -16,7 +16,7 @@ from acceptance.arithmetic import to_double
 from acceptance.check_extension import look_at
 from acceptance.checks import Checked
 from acceptance.convergence_rules import ConvergenceRules, Recipe
-from acceptance.gates import Comparison, Finding, Gate, PointRule, blocked_gate, guarded, join_reasons, worst
+from acceptance.gates import Comparison, Finding, Gate, PointRule, guarded, join_reasons, missing_family, worst
 from acceptance.looks import Look
 from acceptance.plan import Plan
 
@@ -33,16 +33,7 @@ def gates(plan: Plan, checked: Checked) -> list[Gate]:
     """
     rules = plan.protocol.convergence
     if rules is None or not rules.recipes:
-        return [
-            blocked_gate(
-                id=f"{FAMILY}/family",
-                family=FAMILY,
-                subject=FAMILY,
-                statistic="gates",
-                finding=Finding.MISSING,
-                reason="the protocol has no recipe: nothing could show a miss",
-            )
-        ]
+        return [missing_family(FAMILY, "the protocol has no recipe: nothing could show a miss")]
     return [_gate(plan, rules, checked, recipe) for recipe in rules.recipes]
 
 

@@ -180,19 +180,19 @@ def worst(problems: Iterable[Problem]) -> Finding:
     return Finding.INVALID if any(p.finding is Finding.INVALID for p in problems) else Finding.MISSING
 
 
-def blocked_gate(*, id: str, family: str, subject: str, statistic: str, finding: Finding, reason: str) -> Gate:  # noqa: A002 - the field's name
-    """Return a gate that cannot be evaluated and has no threshold."""
+def missing_family(family: str, reason: str) -> Gate:
+    """Return the gate of a declared family in which nothing could be evaluated: it is missing, not absent."""
     return Gate(
-        id=id,
+        id=f"{family}/family",
         family=family,
-        subject=subject,
-        statistic=statistic,
+        subject=family,
+        statistic="gates",
         value=None,
         threshold=None,
-        comparison=">=",
+        comparison=Comparison.AT_LEAST,
         margin=None,
         n=0,
-        finding=finding,
+        finding=Finding.MISSING,
         reason=reason,
     )
 

@@ -19,7 +19,7 @@ from decimal import Decimal
 from acceptance.arithmetic import to_double
 from acceptance.check_numerical import Case
 from acceptance.checks import Checked
-from acceptance.gates import Comparison, Finding, Gate, PointRule, blocked_gate, guarded, join_reasons, worst
+from acceptance.gates import Comparison, Finding, Gate, PointRule, guarded, join_reasons, missing_family, worst
 from acceptance.numerical_rules import GATED_QUANTITIES, REQUIRABLE, NumericalRules
 from acceptance.plan import Plan
 from acceptance.protocol import Slot
@@ -116,16 +116,7 @@ def gates(plan: Plan, checked: Checked) -> list[Gate]:
     """
     rules = plan.protocol.numerical
     if rules is None or not plan.protocol.workloads:
-        return [
-            blocked_gate(
-                id=f"{FAMILY}/family",
-                family=FAMILY,
-                subject=FAMILY,
-                statistic="gates",
-                finding=Finding.MISSING,
-                reason="the protocol has no workload: nothing could show a miss",
-            )
-        ]
+        return [missing_family(FAMILY, "the protocol has no workload: nothing could show a miss")]
     return [gate for item in plan.protocol.workloads for gate in _workload_gates(plan, rules, checked, item.name)]
 
 

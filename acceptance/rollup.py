@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from acceptance.gates import Finding, Gate, blocked_gate
+from acceptance.gates import Finding, Gate, missing_family
 from acceptance.protocol import Protocol
 
 EVALUATED_FAMILIES = ("throughput", "numerical", "convergence")
@@ -32,13 +32,8 @@ class Family:
 def unevaluated_families(protocol: Protocol) -> list[Gate]:
     """Return a gate for every declared family that this program cannot evaluate: it is missing, not absent."""
     return [
-        blocked_gate(
-            id=f"{family}/family",
-            family=family,
-            subject=family,
-            statistic="gates",
-            finding=Finding.MISSING,
-            reason=f"the protocol declares the family {family}, for which this acceptance program has no gates",
+        missing_family(
+            family, f"the protocol declares the family {family}, for which this acceptance program has no gates"
         )
         for family in protocol.families
         if family not in EVALUATED_FAMILIES

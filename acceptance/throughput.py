@@ -13,7 +13,7 @@ from decimal import Decimal
 
 from acceptance import arithmetic
 from acceptance.checks import Checked
-from acceptance.gates import Comparison, Finding, Gate, PointRule, Problem, blocked_gate, guarded, join_reasons, worst
+from acceptance.gates import Comparison, Gate, PointRule, Problem, guarded, join_reasons, missing_family, worst
 from acceptance.plan import Plan
 from acceptance.protocol import Slot
 from acceptance.rows import Measurement
@@ -32,16 +32,7 @@ def gates(plan: Plan, checked: Checked) -> list[Gate]:
     if found:
         return found
     reason = "the protocol declares neither a category nor a production workload: nothing could show a miss"
-    return [
-        blocked_gate(
-            id=f"{FAMILY}/family",
-            family=FAMILY,
-            subject=FAMILY,
-            statistic="gates",
-            finding=Finding.MISSING,
-            reason=reason,
-        )
-    ]
+    return [missing_family(FAMILY, reason)]
 
 
 def pair_ratio(rows: Sequence[Measurement]) -> Decimal:
