@@ -192,7 +192,7 @@ def _run_case(context: Context, planned: PlannedAttempt, folder: AttemptFolder, 
             signals=context.signals,
             is_confined=any(context.allocation.side(side).launch for side in planned.order),
         )
-        run_case(bench, made.case, made.records, logs[COMPARER])
+        run_case(bench, made.case, made.records)
     for record in made.records:
         _say_how_long(context, planned, record)
 

@@ -14,7 +14,7 @@ from ..common.endings import EndedError, Ending
 from ..common.plan import QUANTITIES, Numerical
 from ..common.tables import Cell
 from ..common.verified import VerifiedFile
-from ..tensors.catalog import Catalog, find_difference, find_other_keys, find_unfit
+from ..tensors.catalog import Catalog, find_difference, find_missing, find_unfit
 from .inputs import CanonicalInputs
 from .numerics import (
     About,
@@ -129,8 +129,7 @@ class Layouts:
         """
         problem = find_unfit(catalog)
         if not problem and what in QUANTITIES and what != "parameters":
-            keys = [tensor.key for tensor in self.parameters.tensors]
-            problem = find_other_keys(catalog, keys, names=(what, "parameters"))
+            problem = find_missing(self.parameters.tensors, catalog.tensors, ("parameters", what))
         if not problem:
             name, first = self._first.setdefault(what, (side, catalog))
             problem = find_difference(first, catalog, names=(name, side if side != name else f"{side} later"))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 from ..common.endings import EndedError, Ending
@@ -15,7 +16,8 @@ from ..tensors.lockstep import plan_chunks, run_pass
 from ..tensors.recording import Recorder, Recording, TensorFile, unused_name
 from ..tensors.staging_files import MOST_HALF_BYTES, StageFile, choose_folder, half_bytes
 from .inputs import BATCH, BatchInput, Inputs, StateInput, describe_state, keep_document, keep_file, verify_kept
-from .partner import HOST, Partner
+from .partner import Partner
+from .side_by_side import staging_file
 
 
 def record_pass(
@@ -83,9 +85,8 @@ class InputsRecorder:
         self._folder.root.mkdir(exist_ok=True)
         partner = Partner(session)
         parameters = alone(partner.open("parameters"))
-        stage = self._stage(partner, parameters)
-        try:
-            warm = 0 if rules.moments == "fresh" else setting.protocol.rules.warmup_updates
+        warm = 0 if rules.moments == "fresh" else setting.protocol.rules.warmup_updates
+        with self._staged(partner, parameters) as stage:
             inputs = Inputs(
                 workload=setting.workload.name,
                 config_sha256=setting.workload.config_sha256,
@@ -94,22 +95,13 @@ class InputsRecorder:
                 state=tuple(self._record_state(partner, rules, stage)),
                 batches=tuple(self._record_batches(partner, range(warm, warm + rules.updates), stage)),
             )
-        finally:
-            stage.close()
         alone(partner.forget())
         return keep_document(inputs, self._folder)
 
-    def _stage(self, partner: Partner, parameters: Catalog) -> StageFile:
+    def _staged(self, partner: Partner, parameters: Catalog) -> AbstractContextManager[StageFile]:
         size = half_bytes(parameters.num_bytes, MOST_HALF_BYTES)
         confined = bool(partner.session.setting.runnable.launch)
-        stage = StageFile.create(size, choose_folder(2 * size, self._private, is_confined=confined))
-        try:
-            alone(partner.stage(stage.path, size, HOST))
-        except BaseException:
-            stage.close()
-            raise
-        stage.forget_name()
-        return stage
+        return staging_file(size, choose_folder(2 * size, self._private, is_confined=confined), partner, None)
 
     def _record_state(self, partner: Partner, rules: Numerical, stage: StageFile) -> list[StateInput]:
         found: list[StateInput] = []

@@ -102,17 +102,9 @@ class Referee:
     def _ask(
         self, command: dict[str, Any], what: str, read: Callable[[Fields], T], limit_s: float | None = None
     ) -> Step[T]:
+        step = self._channel.request(command, what, lambda fields, _: read(fields), limit_s or self._limits.stall_s)
         with _as_harness_error():
-            self._channel.send(command, what)
-        yield
-        with _as_harness_error():
-            fields = self._channel.answer(limit_s or self._limits.stall_s).fields
-            try:
-                found = read(fields)
-                fields.done()
-            except ValueError as error:
-                raise EndedError(Ending.RUBBISH, self._channel.named(f"{what}: {error}")) from error
-        return found
+            return (yield from step)
 
 
 @contextlib.contextmanager

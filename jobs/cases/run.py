@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ..common.layout import InputsFolder
+from ..common.layout import COMPARER, InputsFolder
 from ..common.plan import Numerical, PlannedAttempt, Protocol
 from ..measurement.session import Setting, SideRecord, running
 from ..processes.keeper import Command
@@ -18,7 +18,7 @@ from ..processes.sidelog import SideLog
 from ..processes.signals import Signals
 from ..processes.steps import Begun, alone, finish_all, together
 from ..tensors.staging_files import choose_folder
-from .case import Case, Findings, Layouts
+from .case import Case, Findings, Layouts, Run
 from .comparison import Tally
 from .inputs import CanonicalInputs, Patience, check_inputs, read_document, verify_files
 from .numerics import About
@@ -105,14 +105,13 @@ class Bench:
     """Whether a side may see the private folders alone."""
 
 
-def run_case(bench: Bench, record: CaseRecord, records: Sequence[SideRecord], referee_log: SideLog) -> None:
+def run_case(bench: Bench, record: CaseRecord, records: Sequence[SideRecord]) -> None:
     """Run a case and fill its records.
 
     Args:
         bench: What it is run with.
         record: Of the case.
         records: Of its sides, in their order.
-        referee_log: Takes what the comparer prints.
 
     Raises:
         EndedError: The attempt ends here.
@@ -122,7 +121,7 @@ def run_case(bench: Bench, record: CaseRecord, records: Sequence[SideRecord], re
     limits, threads = bench.protocol.limits, len(os.sched_getaffinity(0))
     with (
         bench.signals.watching(),
-        refereeing(bench.referee, referee_log, bench.signals, limits, threads) as referee,
+        refereeing(bench.referee, bench.logs[COMPARER], bench.signals, limits, threads) as referee,
     ):
         # The comparer loads PyTorch meanwhile.
         inputs = _verify(bench)
@@ -147,7 +146,10 @@ def _verify(bench: Bench) -> CanonicalInputs:
     return verify_files(inputs, bench.inputs, bench.private if bench.is_confined else None, patience)
 
 
-def _case(bench: Bench, record: CaseRecord, inputs: CanonicalInputs) -> Case:
+def _conduct(
+    bench: Bench, record: CaseRecord, records: Sequence[SideRecord], inputs: CanonicalInputs, run: Run
+) -> None:
+    """Go through the whole sequence, whichever way the sides meet."""
     is_control = bench.planned.kind == "control_case"
     about = About(
         workload=bench.planned.workload,
@@ -156,11 +158,13 @@ def _case(bench: Bench, record: CaseRecord, inputs: CanonicalInputs) -> Case:
         executor=record.executor,
         serialized=record.is_serialized,
     )
-    return Case(about=about, rules=bench.rules, seed=bench.protocol.rules.seed, inputs=inputs, is_control=is_control)
+    seed = bench.protocol.rules.seed
+    case = Case(about=about, rules=bench.rules, seed=seed, inputs=inputs, is_control=is_control)
 
+    def offers(method: str) -> bool:
+        return all(method in one.offers for one in records)
 
-def _offers(records: Sequence[SideRecord], method: str) -> bool:
-    return all(method in record.offers for record in records)
+    record.findings = case.conduct(run, record.layouts, offers)
 
 
 # --- both at the same time --------------------------------------------------------------------------------------------
@@ -184,8 +188,7 @@ def _go_side_by_side(
             tally=record.tally,
             transport=transport,
         ).run
-        case = _case(bench, record, inputs)
-        record.findings = case.conduct(run, record.layouts, lambda method: _offers(records, method))
+        _conduct(bench, record, records, inputs, run)
         record.transport = transport
         together(first.leave(), second.leave())
 
@@ -229,8 +232,7 @@ def _take_turns(
             folder=bench.private,
             is_confined=bench.is_confined,
         ).run
-        case = _case(bench, record, inputs)
-        record.findings = case.conduct(run, record.layouts, lambda method: _offers(records, method))
+        _conduct(bench, record, records, inputs, run)
     reason = "the sides take turns: what one of them offers waits on the host"
     record.transport = Transport(
         is_device=False,

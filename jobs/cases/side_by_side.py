@@ -142,13 +142,16 @@ class SideBySide:
     def run(self, stint: Stint) -> Done:
         """Do a stint."""
         losses: tuple[tuple[float, ...], tuple[float, ...]] = ((), ())
-        for first, second in zip(*stint.actions, strict=True):
-            if isinstance(first, Load) and isinstance(second, Load):
-                one, other = self._partners
-                with self._tally.loading():
-                    together(one.load(first.files, first.step), other.load(second.files, second.step))
-            elif not isinstance(first, Load) and not isinstance(second, Load):
-                losses = (self._make(0, first), self._make(1, second))
+        for actions in zip(*stint.actions, strict=True):
+            match actions:
+                case (Load() as first, Load() as second):
+                    one, other = self._partners
+                    with self._tally.loading():
+                        together(one.load(first.files, first.step), other.load(second.files, second.step))
+                case (Make() as first, Make() as second):
+                    losses = (self._make(0, first), self._make(1, second))
+                case _:
+                    raise ValueError(f"the sides cannot do {actions} in lock-step")
         return Done(losses=losses, compared=tuple(self._compare(one) for one in stint.passes))
 
     def _make(self, place: int, action: Make) -> tuple[float, ...]:

@@ -220,7 +220,7 @@ class Session:
     def ask(
         self, command: dict[str, Any], what: str, read: Callable[[Fields, Answer], T], limit_s: float | None = None
     ) -> Step[T]:
-        """Send a command; read its answer, in which what is missing, of another type or too much is rubbish.
+        """Send a command and take its answer.
 
         Args:
             command: The command.
@@ -228,17 +228,7 @@ class Session:
             read: Takes the answer's fields.
             limit_s: How long the answer may take; ``limits.stall_s`` if None.
         """
-        self._channel.send(command, what)
-        yield
-        return self._read(self._channel.answer(limit_s or self.setting.limits.stall_s), what, read)
-
-    def _read(self, answer: Answer, what: str, read: Callable[[Fields, Answer], T]) -> T:
-        try:
-            found = read(answer.fields, answer)
-            answer.fields.done()
-        except ValueError as error:
-            raise EndedError(Ending.RUBBISH, self._channel.named(f"{what}: {error}")) from error
-        return found
+        return self._channel.request(command, what, read, limit_s or self.setting.limits.stall_s)
 
     # --- before the clocks --------------------------------------------------------------------------------------------
 
@@ -247,7 +237,7 @@ class Session:
         limit_s = self.setting.limits.import_s
         yield
         ready = self._channel.receive("start", limit_s)
-        self._worker_pid, self._roots, self.record.bytecode = self._read(ready, "start", _read_ready)
+        self._worker_pid, self._roots, self.record.bytecode = self._channel.take(ready, "start", _read_ready)
         command = {
             "do": "import",
             "adapter": self.setting.runnable.adapter,

@@ -10,15 +10,18 @@ from __future__ import annotations
 import os
 import selectors
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from ..common.endings import EndedError, Ending
 from ..common.strict import Fields, compact_json, parse_json
 from .keeper import Exit, Keeper
 from .sidelog import SideLog
 from .signals import Signals
+from .steps import Step
 
+T = TypeVar("T")
 MOST_ANSWER_BYTES = 16 << 20
 _READ_BYTES = 1 << 16
 _SIGNAL_S = 0.25
@@ -135,6 +138,32 @@ class Channel:
         if self._received:
             raise EndedError(Ending.RUBBISH, f"{self._what}: more than one answer")
         return Answer(fields=fields, asked_s=self._asked_s, answered_s=self._answered_s)
+
+    def request(
+        self, command: dict[str, Any], what: str, read: Callable[[Fields, Answer], T], limit_s: float
+    ) -> Step[T]:
+        """Send a command and take its answer, with room for other processes' steps in between; see `take`."""
+        self.send(command, what)
+        yield
+        return self.take(self.answer(limit_s), what, read)
+
+    def take(self, answer: Answer, what: str, read: Callable[[Fields, Answer], T]) -> T:
+        """Read an answer, in which what is missing, of another type or too much is rubbish.
+
+        Args:
+            answer: The answer.
+            what: What it is for, for the reason of an ending.
+            read: Takes the answer's fields.
+
+        Raises:
+            EndedError: It is not what was asked for.
+        """
+        try:
+            found = read(answer.fields, answer)
+            answer.fields.done()
+        except ValueError as error:
+            raise EndedError(Ending.RUBBISH, self.named(f"{what}: {error}")) from error
+        return found
 
     def await_exit(self, limit_s: float) -> None:
         """Wait until the worker has ended.

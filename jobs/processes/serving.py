@@ -6,6 +6,7 @@ import os
 import signal
 import sys
 import traceback
+from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
 from typing import Any, BinaryIO, NoReturn, Protocol
@@ -41,14 +42,18 @@ class Server(Protocol):
         """Say who this is, unasked and once."""
 
 
-def serve(server: Server, command_fd: int, answer_fd: int) -> int:
+def serve(make: Callable[[], Server], command_fd: int, answer_fd: int) -> int:
     """Answer commands until the server is closed, which ends the process, or the parent is gone.
 
     Args:
-        server: What answers.
+        make: Returns what answers.
         command_fd: Where commands come from.
         answer_fd: Where answers go.
     """
+    for fd in (command_fd, answer_fd):
+        os.set_inheritable(fd, False)  # noqa: FBT003 - the call has no names
+    _leave_signals_to_parent()
+    server = make()
     with os.fdopen(command_fd, "rb") as commands, os.fdopen(answer_fd, "wb") as answers:
         _send(answers, {"id": 0, "ok": server.ready()})
         for line in commands:
@@ -58,7 +63,7 @@ def serve(server: Server, command_fd: int, answer_fd: int) -> int:
     return 1
 
 
-def leave_signals_to_parent() -> None:
+def _leave_signals_to_parent() -> None:
     """Let the scheduler's signals pass here, and act as usual in processes that this one starts itself."""
     numbers = (signal.SIGTERM, signal.SIGUSR2)
     for number in numbers:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -164,12 +164,13 @@ def find_difference(first: Catalog, second: Catalog, *, names: tuple[str, str]) 
     return (
         # First: a tensor that is tied on one side alone seems to be missing there.
         _find_untied(first, second, names)
-        or _find_missing(first.tensors, second.tensors, names)
+        or find_missing(first.tensors, second.tensors, names)
         or _find_unlike(first.tensors, second.tensors, names)
     )
 
 
-def _find_missing(first: Sequence[Tensor], second: Sequence[Tensor], names: tuple[str, str]) -> str:
+def find_missing(first: Sequence[Tensor], second: Sequence[Tensor], names: tuple[str, str]) -> str:
+    """Return which tensor only one of two catalogs has, whatever their order, in words; empty if there is none."""
     pairs = ((first, second, names), (second, first, names[::-1]))
     for here, there, (name, other) in pairs:
         known = {tensor.key for tensor in there}
@@ -227,20 +228,4 @@ def find_reserved(catalog: Catalog, *, is_state: bool) -> str:
             return f"a tensor is called {RESERVED_NAME}, which the header of a safetensors file keeps for itself"
         if is_state and "/" in tensor.name:
             return f"the tensor {tensor.name} has a slash in its name, which separates quantity and name"
-    return ""
-
-
-def find_other_keys(catalog: Catalog, keys: Iterable[Key], *, names: tuple[str, str]) -> str:
-    """Return in what the keys of a catalog differ from others, whatever their order; empty if in nothing.
-
-    Args:
-        catalog: What a side offers.
-        keys: Worker and name of every tensor that it shall offer.
-        names: What to call the two.
-    """
-    found, wanted = {tensor.key for tensor in catalog.tensors}, set(keys)
-    for here, there, (name, other) in ((wanted, found, names[::-1]), (found, wanted, names)):
-        if lacking := sorted(here - there):
-            worker, tensor = lacking[0]
-            return f"{name} has {tensor} of worker {worker}, {other} has not"
     return ""

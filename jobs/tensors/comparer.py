@@ -11,7 +11,7 @@ import sys
 from typing import Any
 
 from ..processes import bytecode, origins
-from ..processes.serving import SideError, leave_signals_to_parent, serve
+from ..processes.serving import SideError, serve
 from .compare import Comparer, Prepared
 from .staging_memory import Staging, map_host, open_device
 
@@ -130,7 +130,4 @@ def main(command_fd: int, answer_fd: int) -> int:
         command_fd: Where commands come from.
         answer_fd: Where answers go.
     """
-    for fd in (command_fd, answer_fd):
-        os.set_inheritable(fd, False)  # noqa: FBT003 - the call has no names
-    leave_signals_to_parent()
-    return serve(ComparerServer(), command_fd, answer_fd)
+    return serve(ComparerServer, command_fd, answer_fd)

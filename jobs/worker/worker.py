@@ -16,7 +16,7 @@ from typing import Any
 
 from ..common.strict import MOST_COUNT, plain_unicode
 from ..processes import bytecode, origins
-from ..processes.serving import SideError, leave_signals_to_parent, serve
+from ..processes.serving import SideError, serve
 from . import devices
 from .matched_updates import Matched
 
@@ -253,11 +253,8 @@ def main(command_fd: int, answer_fd: int) -> int:
         command_fd: Where commands come from.
         answer_fd: Where answers go.
     """
-    for fd in (command_fd, answer_fd):
-        os.set_inheritable(fd, False)  # noqa: FBT003 - the call has no names
-    leave_signals_to_parent()
     # The side shall see neither the harness's arguments nor the descriptors in them.
     sys.argv[1:] = []
     # This process alone fills the private folder of bytecode; what it starts reads it.
     os.environ["PYTHONDONTWRITEBYTECODE"] = "1"
-    return serve(Worker(), command_fd, answer_fd)
+    return serve(Worker, command_fd, answer_fd)

@@ -12,7 +12,7 @@ from jobs.tensors.catalog import (
     Catalog,
     Tensor,
     find_difference,
-    find_other_keys,
+    find_missing,
     find_reserved,
     find_unfit,
     read_catalog,
@@ -135,9 +135,8 @@ def test_workers_are_numbered_without_gaps(workers: tuple[int, ...]) -> None:
 
 
 def test_a_quantity_has_the_tensors_of_the_parameters_in_any_order() -> None:
-    keys = [(0, "a"), (0, "b")]
-    names = ("gradients", "parameters")
-    assert find_other_keys(catalog(tensor("b"), tensor("a")), keys, names=names) == ""
-    assert find_other_keys(catalog(tensor("b")), keys, names=names) == "parameters has a of worker 0, gradients has not"
-    more = catalog(tensor("a"), tensor("b"), tensor("c"))
-    assert find_other_keys(more, keys, names=names) == "gradients has c of worker 0, parameters has not"
+    a, b, c = (tensor(name) for name in "abc")
+    names = ("parameters", "gradients")
+    assert find_missing([a, b], [b, a], names) == ""
+    assert find_missing([a, b], [b], names) == "parameters has a of worker 0, gradients has not"
+    assert find_missing([a, b], [a, b, c], names) == "gradients has c of worker 0, parameters has not"
