@@ -47,7 +47,7 @@ def plain(reference: torch.Tensor, value: torch.Tensor) -> float:
 def ours(comparer: Comparer, reference: torch.Tensor, value: torch.Tensor) -> float:
     """Return the same by the harness."""
     (found,) = comparer.sums([(reference, value)])
-    return math.sqrt((found.diff_sq or 0.0) / (found.ref_sq or math.nan))
+    return math.sqrt((found.difference_sq or 0.0) / (found.reference_sq or math.nan))
 
 
 def describe(gigabytes: float, times: tuple[float, float, float]) -> str:

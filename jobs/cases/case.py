@@ -15,11 +15,11 @@ from ..common.plan import QUANTITIES, Numerical
 from ..common.tables import Cell
 from ..common.verified import VerifiedFile
 from ..tensors.catalog import Catalog, find_difference, find_missing, find_unfit
+from ..tensors.sums import Sums
 from .inputs import CanonicalInputs
 from .numerics import (
     About,
     Ratios,
-    Sums,
     Totals,
     WorkerError,
     error_row,

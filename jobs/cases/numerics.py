@@ -11,26 +11,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from ..common.tables import Cell
+from ..tensors.sums import Sums, exact_sum
 
 NO_UPDATE, NEGATED, SHUFFLED, PREVIOUS_BATCH = "no_update", "negated", "shuffled", "previous_batch"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Sums:
-    """What the comparer found in one piece of a tensor on both sides, in double precision."""
-
-    reference_sq: float | None
-    """Sum of squares of the reference; None if it has a value that is not finite."""
-    difference_sq: float | None
-    """Sum of squares of the difference; None if either has."""
-    largest_error: float | None
-    """Largest absolute difference; None if either has."""
-    nonfinite_reference: int
-    nonfinite_value: int
-    sign_flips: int | None = None
-    """Elements whose signs differ; None where nobody asked, or not all are finite."""
-    roll_sq: float | None = None
-    """Sum of squares of the reference's difference from itself, rolled; None as above, or where nobody asked."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,18 +42,6 @@ class Ratios:
     nonfinite: int
 
 
-def _sum(values: Iterable[float | None]) -> float | None:
-    found = list(values)
-    known = [value for value in found if value is not None]
-    if len(known) != len(found):
-        return None
-    # fsum raises where the sum of finite numbers is beyond a double.
-    try:
-        return math.fsum(known)
-    except OverflowError:
-        return None
-
-
 def _count(values: Iterable[int | None]) -> int | None:
     found = list(values)
     known = [value for value in found if value is not None]
@@ -89,12 +60,12 @@ def total(worker: int, tensor: str, numel: int, pieces: Sequence[Sums], *, signs
         worker=worker,
         tensor=tensor,
         numel=numel,
-        reference_sq=_sum(piece.reference_sq for piece in pieces),
-        difference_sq=_sum(piece.difference_sq for piece in pieces),
+        reference_sq=exact_sum(piece.reference_sq for piece in pieces),
+        difference_sq=exact_sum(piece.difference_sq for piece in pieces),
         largest_error=_largest(piece.largest_error for piece in pieces),
         nonfinite=sum(piece.nonfinite_reference + piece.nonfinite_value for piece in pieces),
         sign_flips=_count(piece.sign_flips for piece in pieces) if signs else None,
-        roll_sq=_sum(piece.roll_sq for piece in pieces) if roll else None,
+        roll_sq=exact_sum(piece.roll_sq for piece in pieces) if roll else None,
     )
 
 
@@ -153,8 +124,8 @@ def measure_worker(worker: int, totals: Sequence[Totals], *, kappa: float) -> Wo
         totals: The sums of its tensors, in canonical order.
         kappa: How large the floor is.
     """
-    reference = _norm(_sum(one.reference_sq for one in totals))
-    value = _norm(_sum(one.difference_sq for one in totals))
+    reference = _norm(exact_sum(one.reference_sq for one in totals))
+    value = _norm(exact_sum(one.difference_sq for one in totals))
     num_elements = sum(one.numel for one in totals)
     tensors = tuple(_tensor_error(one, reference, num_elements, kappa) for one in totals)
     worst_tensor, worst_rel_l2 = _find_worst(tensors)
@@ -332,7 +303,7 @@ def vacuity_rows(about: About, update: int, errors: Mapping[str, Sequence[Worker
         rows.append(negated.row(worker, "updates", _doubled(whole)))
     for quantity, found in errors.items():
         for error in found:
-            rolled = _norm(_sum(one.totals.roll_sq for one in error.tensors))
+            rolled = _norm(exact_sum(one.totals.roll_sq for one in error.tensors))
             rows.append(shuffled.row(error.worker, quantity, relative(rolled, error.reference)))
     return rows
 

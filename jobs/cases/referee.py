@@ -19,7 +19,7 @@ from ..processes.sidelog import SideLog
 from ..processes.signals import Signals
 from ..processes.steps import Step
 from ..tensors.lockstep import Chunk
-from .numerics import Sums
+from ..tensors.sums import Sums
 
 T = TypeVar("T")
 _NAME = "the comparer"

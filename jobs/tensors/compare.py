@@ -11,45 +11,19 @@ import math
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 from itertools import accumulate
 from typing import Any
 
 from .dtypes import FLOATS, dtype_name
 from .packed import Columns, Packer, Pair
+from .sums import Sums, exact_sum
 
 HOST_BLOCK = 1 << 17
 """Elements of a block on the host: two buffers of 1 MiB in fp64."""
 DEVICE_BLOCK = 1 << 23
 """Elements of a block on a device, where numbers that are not finite are counted."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Sums:
-    """What is known of one pair."""
-
-    ref_sq: float | None
-    """Sum of squares of the reference; None if it is not finite."""
-    diff_sq: float | None
-    """Sum of squares of value - reference; None if it is not finite."""
-    largest_error: float | None
-    """The largest absolute difference; None like `diff_sq`."""
-    nonfinite_ref: int = 0
-    nonfinite_value: int = 0
-    sign_flips: int | None = None
-    """Elements whose signs differ, zero being a sign of its own; None unless asked for, or not all finite."""
-    roll_sq: float | None = None
-    """Sum of squares of the reference rolled by half its length, less itself; None unless asked for, or not finite."""
-
-    @property
-    def is_finite(self) -> bool:
-        """Whether there are no numbers in it that are not finite."""
-        return self.ref_sq is not None and self.diff_sq is not None
-
-    def as_json(self) -> list[Any]:
-        """Return it as the parent reads it."""
-        return [getattr(self, name) for name in self.__slots__]
 
 
 class Prepared:
@@ -241,20 +215,22 @@ class Comparer:
         for run, _ in prepared.pairs:
             head = next(parts)
             tail = next(parts) if run.numel() % 2 else head
-            found.append(None if head is None or tail is None else _exact_sum((head, tail)))
+            found.append(None if head is None or tail is None else exact_sum((head, tail)))
         return found
 
     def _differences(self, prepared: Prepared) -> list[float | None]:
         if prepared.packed is None:
-            return [one.diff_sq for one in self._add(prepared)]
+            return [one.difference_sq for one in self._add(prepared)]
         packer, plan = prepared.packed
-        return [_exact_sum(own.diff_sq) for own in packer.differences(plan)]
+        return [exact_sum(own.diff_sq) for own in packer.differences(plan)]
 
     # --- the second pass ----------------------------------------------------------------------------------------------
 
     def _complete(self, found: Sums, pair: Pair, *, signs: bool) -> Sums:
         if not found.is_finite:
-            return replace(found, nonfinite_ref=self._nonfinite(pair[0]), nonfinite_value=self._nonfinite(pair[1]))
+            return replace(
+                found, nonfinite_reference=self._nonfinite(pair[0]), nonfinite_value=self._nonfinite(pair[1])
+            )
         if signs and found.sign_flips is None:
             return replace(found, sign_flips=sum(self._each(pair, _count_flips)))
         return found
@@ -306,8 +282,8 @@ def _count_flips(reference: Any, value: Any) -> int:
 
 def _sums(ref_sq: Sequence[float], diff_sq: Sequence[float], largest: float) -> Sums:
     """Put the sums of the blocks of a pair together."""
-    reference, difference = _exact_sum(ref_sq), _exact_sum(diff_sq)
-    return Sums(ref_sq=reference, diff_sq=difference, largest_error=None if difference is None else largest)
+    reference, difference = exact_sum(ref_sq), exact_sum(diff_sq)
+    return Sums(reference_sq=reference, difference_sq=difference, largest_error=None if difference is None else largest)
 
 
 def _packed_sums(found: Sequence[Columns], *, signs: bool) -> list[Sums]:
@@ -319,16 +295,6 @@ def _packed_sums(found: Sequence[Columns], *, signs: bool) -> list[Sums]:
 def _largest(values: Sequence[float]) -> float:
     """Return the largest value; NaN if there is one, and 0 of none."""
     return math.nan if any(map(math.isnan, values)) else max(values, default=0.0)
-
-
-def _exact_sum(values: Sequence[float]) -> float | None:
-    """Return the sum, correctly rounded; None where a value or the sum is not finite."""
-    if not all(map(math.isfinite, values)):
-        return None
-    try:
-        return math.fsum(values)
-    except OverflowError:
-        return None
 
 
 def _shown(numbers: Any) -> str:

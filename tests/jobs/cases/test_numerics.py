@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from jobs.cases.numerics import (
     About,
     Ratios,
-    Sums,
     Totals,
     error_row,
     isolated_row,
@@ -24,6 +23,7 @@ from jobs.cases.numerics import (
     total,
     vacuity_rows,
 )
+from jobs.tensors.sums import Sums
 
 ABOUT = About(workload="w", comparison="control", attempt=1, executor="independent", serialized=False)
 KAPPA = 0.1

@@ -10,8 +10,9 @@ import pytest
 import torch
 
 from jobs.tensors import compare, packed
-from jobs.tensors.compare import Comparer, Sums
+from jobs.tensors.compare import Comparer
 from jobs.tensors.packed import Packer
+from jobs.tensors.sums import Sums
 
 NAN, INF = math.nan, math.inf
 FLOATS = [torch.float16, torch.bfloat16, torch.float32, torch.float64]
@@ -47,9 +48,9 @@ def random(length: int, seed: int = 1, dtype: torch.dtype = torch.float32) -> to
 
 
 def relative(found: Sums) -> float:
-    assert found.diff_sq is not None
-    assert found.ref_sq is not None
-    return math.sqrt(found.diff_sq / found.ref_sq)
+    assert found.difference_sq is not None
+    assert found.reference_sq is not None
+    return math.sqrt(found.difference_sq / found.reference_sq)
 
 
 # --- ordinary numbers -------------------------------------------------------------------------------------------------
@@ -61,15 +62,15 @@ def test_sums_are_those_of_exact_arithmetic(comparer: Comparer, dtype: torch.dty
     reference, value = random(length, 1, dtype), random(length, 2, dtype)
     ours = one(comparer, reference, value)
     pairs = list(zip(reference.tolist(), value.tolist(), strict=True))
-    assert ours.ref_sq == pytest.approx(math.fsum(a * a for a, _ in pairs), rel=1e-13)
-    assert ours.diff_sq == pytest.approx(math.fsum((b - a) ** 2 for a, b in pairs), rel=1e-13)
+    assert ours.reference_sq == pytest.approx(math.fsum(a * a for a, _ in pairs), rel=1e-13)
+    assert ours.difference_sq == pytest.approx(math.fsum((b - a) ** 2 for a, b in pairs), rel=1e-13)
     assert ours.largest_error == max(abs(b - a) for a, b in pairs)
 
 
 def test_equal_runs_differ_by_nothing(comparer: Comparer) -> None:
     numbers = random(1000)
     found = one(comparer, numbers, numbers.clone(), signs=True)
-    assert (found.diff_sq, found.largest_error, found.sign_flips) == (0.0, 0.0, 0)
+    assert (found.difference_sq, found.largest_error, found.sign_flips) == (0.0, 0.0, 0)
 
 
 def test_pairs_are_compared_apart_from_one_another(comparer: Comparer) -> None:
@@ -129,32 +130,32 @@ def test_where_the_runs_lie_in_memory_changes_no_bit(comparer: Comparer) -> None
 def test_squares_beyond_fp16_are_right(comparer: Comparer) -> None:
     numbers = torch.full((1000,), 300.0, dtype=torch.float16)
     found = one(comparer, numbers, -numbers)
-    assert found.ref_sq is not None
-    assert math.sqrt(found.ref_sq) == 9486.832980505138
-    assert (found.diff_sq, found.largest_error) == (3.6e8, 600.0)
+    assert found.reference_sq is not None
+    assert math.sqrt(found.reference_sq) == 9486.832980505138
+    assert (found.difference_sq, found.largest_error) == (3.6e8, 600.0)
 
 
 @pytest.mark.parametrize("size", [1e20, 1e-25, 3e38, 1e-38])
 def test_squares_beyond_fp32_are_right(comparer: Comparer, size: float) -> None:
     exact = float(tensor(size))
     found = one(comparer, torch.full((16,), size), torch.full((16,), size / 2))
-    assert found.ref_sq == 16 * exact**2
-    assert found.diff_sq == 4 * exact**2
+    assert found.reference_sq == 16 * exact**2
+    assert found.difference_sq == 4 * exact**2
     assert found.largest_error == exact / 2
 
 
 def test_the_smallest_numbers_of_fp32_count(comparer: Comparer) -> None:
     smallest = 2.0**-149
     found = one(comparer, tensor(smallest, 0.0), tensor(0.0, -smallest), signs=True)
-    assert found.ref_sq == smallest**2
-    assert found.diff_sq == pytest.approx(2 * smallest**2, rel=1e-15, abs=0.0)
+    assert found.reference_sq == smallest**2
+    assert found.difference_sq == pytest.approx(2 * smallest**2, rel=1e-15, abs=0.0)
     assert (found.largest_error, found.sign_flips) == (smallest, 2)
 
 
 def test_more_ones_than_fp32_counts_are_counted(comparer: Comparer) -> None:
     length = (1 << 24) + 3
     found = one(comparer, torch.ones(length), torch.zeros(length))
-    assert (found.ref_sq, found.diff_sq) == (float(length), float(length))
+    assert (found.reference_sq, found.difference_sq) == (float(length), float(length))
 
 
 def test_a_small_error_beside_large_numbers_is_not_lost(comparer: Comparer) -> None:
@@ -162,13 +163,13 @@ def test_a_small_error_beside_large_numbers_is_not_lost(comparer: Comparer) -> N
     value[500] += 1e-3
     error = float(value[500]) - 1e4
     found = one(comparer, reference, value)
-    assert (found.diff_sq, found.largest_error) == (error**2, error)
+    assert (found.difference_sq, found.largest_error) == (error**2, error)
     assert 0 < error < 2e-3
 
 
 def test_what_even_fp64_cannot_hold_is_not_finite_rather_than_wrong(comparer: Comparer) -> None:
     found = one(comparer, tensor(1e200, dtype=torch.float64), tensor(0.0, dtype=torch.float64))
-    assert found == Sums(ref_sq=None, diff_sq=None, largest_error=None)
+    assert found == Sums(reference_sq=None, difference_sq=None, largest_error=None)
 
 
 # --- not finite -------------------------------------------------------------------------------------------------------
@@ -178,19 +179,21 @@ def test_what_even_fp64_cannot_hold_is_not_finite_rather_than_wrong(comparer: Co
 @pytest.mark.parametrize("bad", [NAN, INF, -INF])
 def test_a_reference_that_is_not_finite_has_no_sum(comparer: Comparer, dtype: torch.dtype, bad: float) -> None:
     found = one(comparer, tensor(1.0, bad, dtype=dtype), tensor(1.0, 2.0, dtype=dtype), signs=True, roll=True)
-    assert found == Sums(ref_sq=None, diff_sq=None, largest_error=None, nonfinite_ref=1)
+    assert found == Sums(reference_sq=None, difference_sq=None, largest_error=None, nonfinite_reference=1)
 
 
 @pytest.mark.parametrize("bad", [NAN, INF, -INF])
 def test_a_value_that_is_not_finite_leaves_the_reference(comparer: Comparer, bad: float) -> None:
     found = one(comparer, tensor(3.0, 4.0), tensor(3.0, bad))
-    assert found == Sums(ref_sq=25.0, diff_sq=None, largest_error=None, nonfinite_value=1)
+    assert found == Sums(reference_sq=25.0, difference_sq=None, largest_error=None, nonfinite_value=1)
 
 
 @pytest.mark.parametrize("bad", [NAN, INF])
 def test_the_same_on_both_sides_is_no_agreement(comparer: Comparer, bad: float) -> None:
     found = one(comparer, tensor(bad), tensor(bad))
-    assert found == Sums(ref_sq=None, diff_sq=None, largest_error=None, nonfinite_ref=1, nonfinite_value=1)
+    assert found == Sums(
+        reference_sq=None, difference_sq=None, largest_error=None, nonfinite_reference=1, nonfinite_value=1
+    )
 
 
 def test_one_bad_number_in_the_last_block_is_found(comparer: Comparer) -> None:
@@ -198,7 +201,7 @@ def test_one_bad_number_in_the_last_block_is_found(comparer: Comparer) -> None:
     value = reference.clone()
     value[-1] = NAN
     found = one(comparer, reference, value)
-    assert (found.ref_sq, found.diff_sq, found.nonfinite_value) == (float(len(reference)), None, 1)
+    assert (found.reference_sq, found.difference_sq, found.nonfinite_value) == (float(len(reference)), None, 1)
 
 
 # --- nothing, and zeros -----------------------------------------------------------------------------------------------
@@ -206,21 +209,21 @@ def test_one_bad_number_in_the_last_block_is_found(comparer: Comparer) -> None:
 
 def test_an_empty_run_has_no_error(comparer: Comparer) -> None:
     found = one(comparer, tensor(), tensor(), signs=True, roll=True)
-    assert found == Sums(ref_sq=0.0, diff_sq=0.0, largest_error=0.0, sign_flips=0, roll_sq=0.0)
+    assert found == Sums(reference_sq=0.0, difference_sq=0.0, largest_error=0.0, sign_flips=0, roll_sq=0.0)
     assert comparer.sums([]) == []
 
 
 def test_a_zero_reference_is_zero(comparer: Comparer) -> None:
     zeros = torch.zeros(16)
-    assert one(comparer, zeros, zeros).ref_sq == 0.0
-    assert one(comparer, zeros, torch.ones(16)) == Sums(ref_sq=0.0, diff_sq=16.0, largest_error=1.0)
+    assert one(comparer, zeros, zeros).reference_sq == 0.0
+    assert one(comparer, zeros, torch.ones(16)) == Sums(reference_sq=0.0, difference_sq=16.0, largest_error=1.0)
 
 
 def test_zero_is_a_sign_of_its_own_and_has_none(comparer: Comparer) -> None:
     reference = tensor(1.0, -1.0, 0.0, 0.0, -0.0, 2.0)
     value = tensor(-1.0, -2.0, 1.0, -0.0, 0.0, 0.0)
     assert one(comparer, reference, value, signs=True).sign_flips == 3
-    assert one(comparer, tensor(0.0), tensor(-0.0)).diff_sq == 0.0
+    assert one(comparer, tensor(0.0), tensor(-0.0)).difference_sq == 0.0
 
 
 # --- the rolled reference ---------------------------------------------------------------------------------------------
