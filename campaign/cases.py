@@ -139,29 +139,10 @@ def summaries(
         workloads: The workload of each slot.
     """
     found = [
-        documents.CaseSummary.of(
-            {
-                **{name: getattr(receipt.case, name) for name in _SUMMARY},
-                "workload": workloads[slot],
-                "comparison": comparison_of(receipt.kind),
-                "attempt": number,
-            }
+        documents.CaseSummary.of_receipt(
+            receipt.case, workload=workloads[slot], comparison=comparison_of(receipt.kind), attempt=number
         )
         for (slot, number), receipt in receipts.items()
         if receipt.case is not None and receipt.ending is Ending.COMPLETED
     ]
     return tuple(sorted(found, key=lambda one: (one.workload, one.comparison, one.attempt)))
-
-
-_SUMMARY = (
-    "executor",
-    "serialized",
-    "transport",
-    "transport_reason",
-    "tied",
-    "load_s",
-    "train_s",
-    "compare_s",
-    "compared_bytes",
-    "inputs_sha256",
-)

@@ -24,7 +24,7 @@ from campaign.frozen import Frozen, check_recorded, read_frozen
 from campaign.inputs import check_folder
 from campaign.ledger import Ledger
 from campaign.paths import AttemptPaths, HomePaths
-from campaign.sealed import Expected, Finding, SealedAttempt, TamperedError, check_job, is_leftover, read_attempt
+from campaign.sealed import Finding, SealedAttempt, TamperedError, check_job, expect, is_leftover, read_attempt
 from campaign.submission import acts
 
 Key = tuple[str, int]
@@ -251,15 +251,7 @@ def _read_one(paths: HomePaths, frozen: Frozen, plans: _Plans, attempt: acts.Att
             found.records.append(_unsealed_record(folder, attempt.ended, start))
             found.starts.update({key: start} if start else {})
         return
-    owner = attempt.slot.partition("/")[0]
-    expected = Expected(
-        planned=plans.attempt(attempt),
-        allocation=attempt.allocation,
-        manifest_sha256=frozen.manifest_sha256,
-        protocol_sha256=frozen.protocol_sha256,
-        harness_sha256=frozen.manifest.harness_sha256,
-        snapshots=frozen.snapshots(owner),
-    )
+    expected = expect(frozen, plans.attempt(attempt), attempt.allocation)
     sealed, findings = read_attempt(folder, expected)
     if sealed is not None:
         is_known = plans.known.get(receipt_name(key)) == sealed.receipt_sha256

@@ -542,8 +542,8 @@ class Calibration(Document):
     updates: int
 
 
-class CaseReceipt(Document):
-    """How a case was run, beside its tables."""
+class CaseManner(Document):
+    """How a case was run."""
 
     inputs_sha256: str
     """Of the canonical inputs."""
@@ -552,9 +552,6 @@ class CaseReceipt(Document):
     transport: Literal["shared_memory", "device_memory"]
     transport_reason: str
     """Why it is not device memory where the sides are on a device; empty otherwise."""
-    num_workers: int
-    num_tensors: int
-    """Tensors of one quantity of one worker, tied ones counted once."""
     tied: tuple[str, ...]
     """Names that share another one's storage, as ``alias = name``."""
     load_s: float
@@ -564,6 +561,14 @@ class CaseReceipt(Document):
     """From the first tensor offered to the last sum, all quantities and updates."""
     compared_bytes: int
     """Of both sides together."""
+
+
+class CaseReceipt(CaseManner):
+    """What a receipt says of a case, beside its tables."""
+
+    num_workers: int
+    num_tensors: int
+    """Tensors of one quantity of one worker, tied ones counted once."""
     staging_bytes: int = 0
     """Memory through which both sides offer; 0 where they take turns, which waits in files."""
     comparer_bytes: int = 0
@@ -711,22 +716,23 @@ class OtherCandidate(Document):
     """What the last report said of it; None if there was none."""
 
 
-class CaseSummary(Document):
-    """One completed numerical case: how it was run, from its receipt."""
+class CaseSummary(CaseManner):
+    """One completed numerical case, from its receipt."""
 
     workload: str
     comparison: Literal["candidate", "control"]
     attempt: int
-    executor: Literal["independent", "shared"]
-    serialized: bool
-    transport: Literal["shared_memory", "device_memory"]
-    transport_reason: str
-    tied: tuple[str, ...]
-    load_s: float
-    train_s: float
-    compare_s: float
-    compared_bytes: int
-    inputs_sha256: str
+
+    @classmethod
+    def of_receipt(cls, case: CaseReceipt, **about: Any) -> Self:
+        """Return the summary of a receipt's case.
+
+        Args:
+            case: How it was run.
+            about: The other fields.
+        """
+        manner = {field.name: getattr(case, field.name) for field in msgspec.structs.fields(CaseManner)}
+        return cls.of({**manner, **about})
 
 
 class Provenance(Document):

@@ -23,7 +23,7 @@ from campaign.errors import EvidenceError, InfrastructureError, StateError
 from campaign.frozen import Frozen
 from campaign.inputs import check_before_use
 from campaign.paths import TENSORS, HomePaths
-from campaign.sealed import Expected, SealedAttempt, TamperedError, read_attempt
+from campaign.sealed import SealedAttempt, TamperedError, expect, read_attempt
 from campaign.submission.acts import History, IntendedAttempt
 from campaign.submission.plans import build_plan
 from campaign.transport import payload
@@ -131,14 +131,7 @@ def read_retained(paths: HomePaths, frozen: Frozen, history: History, slot: str,
     known = history.slots[slot][attempt]
     intended = _intended(history, known.allocation, slot)
     plan = build_plan(frozen, paths, "rerun", ALLOCATION, [intended])
-    expected = Expected(
-        planned=plan.attempts[0],
-        allocation=known.allocation,
-        manifest_sha256=frozen.manifest_sha256,
-        protocol_sha256=frozen.protocol_sha256,
-        harness_sha256=frozen.manifest.harness_sha256,
-        snapshots=frozen.snapshots(slot.partition("/")[0]),
-    )
+    expected = expect(frozen, plan.attempts[0], known.allocation)
     sealed, findings = read_attempt(paths.attempt(slot, attempt), expected)
     if sealed is None:
         raise TamperedError(findings, hint="campaign collect")
@@ -201,14 +194,7 @@ def run_again(
         raise InfrastructureError(
             "the harness left no receipt", where=str(scratch.root), why=why.strip()[-_TAIL_CHARACTERS:]
         )
-    expected = Expected(
-        planned=retained.planned,
-        allocation=ALLOCATION,
-        manifest_sha256=frozen.manifest_sha256,
-        protocol_sha256=frozen.protocol_sha256,
-        harness_sha256=frozen.manifest.harness_sha256,
-        snapshots=frozen.snapshots(retained.planned.slot.partition("/")[0]),
-    )
+    expected = expect(frozen, retained.planned, ALLOCATION)
     sealed, findings = read_attempt(folder, expected)
     if sealed is None:
         raise TamperedError(findings)

@@ -13,6 +13,7 @@ from pathlib import Path
 from acceptance import formats
 from campaign import documents, files
 from campaign.errors import EvidenceError
+from campaign.frozen import Frozen
 from campaign.paths import INPUTS, TENSORS, AllocationPaths, AttemptPaths
 
 
@@ -58,6 +59,24 @@ class Expected:
     harness_sha256: str
     snapshots: Mapping[str, str]
     """Snapshot digest by side's name."""
+
+
+def expect(frozen: Frozen, planned: documents.PlannedAttempt, allocation: str) -> Expected:
+    """Return what an attempt's own documents must say in a home.
+
+    Args:
+        frozen: The frozen documents.
+        planned: The attempt, under the slot's name in this home.
+        allocation: Id of its allocation.
+    """
+    return Expected(
+        planned=planned,
+        allocation=allocation,
+        manifest_sha256=frozen.manifest_sha256,
+        protocol_sha256=frozen.protocol_sha256,
+        harness_sha256=frozen.manifest.harness_sha256,
+        snapshots=frozen.snapshots(planned.slot.partition("/")[0]),
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
