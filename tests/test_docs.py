@@ -13,6 +13,7 @@ from acceptance.rollup import EVALUATED_FAMILIES
 from campaign.cli.main import COMMANDS
 from campaign.protocol import UNMEASURED
 from campaign.snapshot import digest_folder
+from tools import measured_page
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted(ROOT.glob("docs/**/*.md")), *ROOT.glob("examples/*/*.md")]
@@ -87,3 +88,10 @@ def test_what_stood_there_before_the_numerical_family_came_is_found() -> None:
     assert promised_elsewhere("Real work is proved by the\nnumerical family, which is not in this release: read on.")
     assert promised_elsewhere("This is. In this release the throughput family alone is measured.")
     assert promised_elsewhere("This release plans convergence. The numerical family is measured.") == []
+
+
+def test_the_measured_figures_are_those_of_the_raw_output() -> None:
+    text = (measured_page.MEASURED / "README.md").read_text(encoding="utf-8")
+    assert "| 90M x 8, candidate |" in text
+    assert measured_page.page(text) == text
+    assert measured_page.page(text.replace("| 90M x 8, candidate |", "| 90M x 9, candidate |")) == text
