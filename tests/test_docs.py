@@ -13,11 +13,13 @@ from acceptance.rollup import EVALUATED_FAMILIES
 from campaign.cli.main import COMMANDS
 from campaign.protocol import UNMEASURED
 from campaign.snapshot import digest_folder
-from tools import measured_page
+from tools import columns_page, measured_page
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted(ROOT.glob("docs/**/*.md")), *ROOT.glob("examples/*/*.md")]
 FENCED = re.compile(r"^ *```.*?\n(.*?)^ *```", re.MULTILINE | re.DOTALL)
+HEADING = re.compile(r"^#+ (.*)$", re.MULTILINE)
+INNER_LINK = re.compile(r"\]\(#([^)]+)\)")
 SPAN = re.compile(r"`([^`\n]+)`")
 IN_BLOCK = re.compile(r"^ *(?:\$ )?campaign ([a-z]\w*)", re.MULTILINE)
 IN_SPAN = re.compile(r"(?:^|[\s;&|(])campaign ([a-z]\w*)")
@@ -95,3 +97,16 @@ def test_the_measured_figures_are_those_of_the_raw_output() -> None:
     assert "| 90M x 8, candidate |" in text
     assert measured_page.page(text) == text
     assert measured_page.page(text.replace("| 90M x 8, candidate |", "| 90M x 9, candidate |")) == text
+
+
+def test_the_formats_list_every_column_as_it_is_defined() -> None:
+    text = columns_page.PAGE.read_text(encoding="utf-8")
+    assert "| *`mutation`* |" in text
+    assert columns_page.page(text) == text
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_no_link_within_a_page_leads_nowhere(page: Path) -> None:
+    text = page.read_text(encoding="utf-8")
+    anchors = {re.sub(r"[^a-z0-9 _-]", "", title.lower()).replace(" ", "-") for title in HEADING.findall(text)}
+    assert set(INNER_LINK.findall(text)) <= anchors

@@ -1,6 +1,6 @@
 """Write the figures of docs/measured/README.md from the raw output that stands beside it.
 
-    python tools/measured_page.py
+    python -m tools.measured_page
 
 Everything between the two marks of the page is written anew; a test holds the page to what this would write.
 """
@@ -11,9 +11,11 @@ import json
 from pathlib import Path
 from typing import Any
 
+from tools.marked import rewritten
+
 MEASURED = Path(__file__).resolve().parent.parent / "docs" / "measured"
 RAW = MEASURED / "h200-2026-11-29"
-BEGIN, END = "<!-- figures: tools/measured_page.py -->\n", "<!-- end of figures -->\n"
+PROGRAM = "tools/measured_page.py"
 _COLUMNS = ("case", "compared, both sides", "loading", "training", "comparing", "in copies", "scratch", "whole case")
 
 
@@ -77,16 +79,8 @@ def figures() -> str:
 
 
 def page(text: str) -> str:
-    """Return the page with the figures written anew.
-
-    Raises:
-        ValueError: It does not have the marks.
-    """
-    before, begin, rest = text.partition(BEGIN)
-    _, end, after = rest.partition(END)
-    if not begin or not end:
-        raise ValueError(f"the page lacks {BEGIN!r} or {END!r}")
-    return f"{before}{BEGIN}{figures()}{END}{after}"
+    """Return the page with the figures written anew."""
+    return rewritten(text, PROGRAM, figures())
 
 
 def main() -> None:
