@@ -13,7 +13,7 @@ from decimal import Decimal
 from acceptance import arithmetic
 from acceptance.strictjson import Node
 
-FIELDS = ("seeds", "margin", "quantile", "max_segments", "extension", "recipes")
+FIELDS = ("seeds", "margin", "quantile", "max_segments", "checkpoint_s", "extension", "recipes")
 
 _CENTRAL = 0.90
 """One-sided 5%: the quantile t(0.95, n - 1)."""
@@ -128,6 +128,7 @@ def parse(node: Node) -> ConvergenceRules:
         extension=None if fields["extension"].value is None else _extension(fields["extension"], seeds),
         recipes=fields["recipes"].items(_recipe),
     )
+    fields["checkpoint_s"].integer(1, 10**7)
     fields["recipes"].refuse_duplicates(recipe.name for recipe in rules.recipes)
     return rules
 

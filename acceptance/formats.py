@@ -83,6 +83,7 @@ class Ending(enum.StrEnum):
     ADAPTER_INCOMPLETE = "adapter_incomplete"
     INTERFERENCE = "interference"
     STATE_MISMATCH = "state_mismatch"
+    CHECKPOINT_REFUSED = "checkpoint_refused"
     HARNESS_ERROR = "harness_error"
 
 

@@ -200,6 +200,8 @@ class ConvergenceRules(Document):
     """t(0.95, seeds - 1)."""
     max_segments: Positive = 20
     """Most segments of one attempt at a run."""
+    checkpoint_s: Positive = 1800
+    """Seconds of a segment between two checkpoints; the first one comes earlier. Gates nothing."""
     extension: ConvergenceExtension | None = None
     recipes: tuple[Recipe, ...] = ()
 
@@ -387,6 +389,17 @@ class Runnable(Document):
     launch: tuple[str, ...]
 
 
+class CheckpointName(Document):
+    """Which checkpoint of an attempt at a run a segment starts from."""
+
+    segment: Positive
+    """The segment that wrote it."""
+    update: Positive
+    """Updates behind it: the name of its folder."""
+    sha256: str
+    """Of its checkpoint.json."""
+
+
 class PlannedAttempt(Document):
     """One attempt that an allocation shall make."""
 
@@ -400,6 +413,10 @@ class PlannedAttempt(Document):
     updates: Natural
     inputs_sha256: str = ""
     """Digest of the canonical inputs (inputs/<digest>.json) of a case; empty for everything else."""
+    segment: Natural = 0
+    """Which segment of a run; 0 for everything else."""
+    resume: CheckpointName | None = None
+    """What the segment starts from; None for the beginning."""
 
 
 class AllocationPlan(Document):
@@ -490,6 +507,8 @@ class Start(Document):
     attempt: int
     allocation: str
     kind: SlotKind
+    segment: Natural = 0
+    """Which segment of a run; 0 for everything else."""
     manifest_sha256: str
     protocol_sha256: str
     harness_sha256: str
@@ -540,6 +559,12 @@ class Calibration(Document):
     tokens_per_update: float
     startup_s: float
     updates: int
+    evaluate_s: float | None = None
+    """One evaluation of the whole validation split; None unless it is the pilot of a recipe."""
+    checkpoint_bytes: Natural | None = None
+    """One checkpoint; None as before."""
+    save_s: float | None = None
+    """Saving it, the copy into the home included; None as before."""
 
 
 class CaseManner(Document):
@@ -575,6 +600,36 @@ class CaseReceipt(CaseManner):
     """Device memory that the comparer took at most, beside that."""
 
 
+class SealedCheckpoint(Document):
+    """A checkpoint that a segment wrote."""
+
+    update: Positive
+    sha256: str
+    """Of its checkpoint.json, which lists the digest of every file of it."""
+    bytes: Natural
+    """All files of it together, checkpoint.json left out."""
+
+
+class RunReceipt(Document):
+    """What a receipt says of one segment of a run, however it ended."""
+
+    recipe: str
+    seed: Natural
+    resumed: CheckpointName | None
+    """What it started from; None for the beginning."""
+    first_update: Natural
+    """Updates that were behind it when it started."""
+    update: Natural
+    """Updates that were behind it when it ended; those after its last checkpoint are lost."""
+    checkpoints: tuple[SealedCheckpoint, ...]
+    """In order."""
+    train_s: float
+    """Of this segment, without evaluation."""
+    evaluate_s: float
+    save_s: float
+    load_s: float
+
+
 class SealedFile(Document):
     """One file sealed by a receipt."""
 
@@ -600,7 +655,63 @@ class Receipt(Document):
     sides: tuple[SideReceipt, ...]
     calibration: Calibration | None
     case: CaseReceipt | None = None
+    segment: Natural = 0
+    """Which segment of a run; 0 for everything else."""
+    run: RunReceipt | None = None
+    """None unless it is a segment of a run whose side was built."""
     files: tuple[SealedFile, ...]
+
+
+class CurvePoint(Document):
+    """One evaluation during a run."""
+
+    update: Positive
+    tokens: Positive
+    """Targets so far."""
+    validation_loss: float
+
+
+class CheckpointFile(Document):
+    """One file that a side saved."""
+
+    name: str
+    """Relative to the checkpoint's folder files/, with slashes."""
+    bytes: Natural
+    sha256: str
+
+
+class Checkpoint(Document):
+    """checkpoint.json: a saved training state, and the account of the run so far."""
+
+    format: Literal["checkpoint/1"] = "checkpoint/1"
+    manifest_sha256: str
+    slot: str
+    attempt: Positive
+    segment: Positive
+    allocation: str
+    side: Literal["baseline", "candidate"]
+    snapshot_sha256: str
+    recipe: str
+    config_sha256: str
+    seed: Natural
+    previous: CheckpointName | None
+    """What the segment started from; None for the beginning."""
+    update: Positive
+    tokens: Positive
+    """Targets so far."""
+    train_s: float
+    """Over all segments, as far as this state rests on them."""
+    elapsed_s: float
+    """As train_s."""
+    curve: tuple[CurvePoint, ...]
+    """Of the whole run so far."""
+    progress: dict[str, int | float | str]
+    """What progress() said just before."""
+    path: str
+    """The engaged path, as in a receipt; empty where the adapter does not offer it."""
+    files: tuple[CheckpointFile, ...]
+    """By name."""
+    at: float
 
 
 class StateInput(Document):

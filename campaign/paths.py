@@ -103,8 +103,25 @@ class AllocationPaths:
 
 
 @dataclass(frozen=True, slots=True)
+class CheckpointPaths:
+    """One checkpoint of a segment of a run."""
+
+    root: Path
+
+    @property
+    def document(self) -> Path:
+        """``checkpoint.json``."""
+        return self.root / "checkpoint.json"
+
+    @property
+    def files(self) -> Path:
+        """Folder of what the side saved."""
+        return self.root / "files"
+
+
+@dataclass(frozen=True, slots=True)
 class AttemptPaths:
-    """One attempt at a slot."""
+    """One attempt at a slot, or one segment of an attempt at a run."""
 
     root: Path
 
@@ -127,6 +144,15 @@ class AttemptPaths:
     def tensors(self) -> Path:
         """``tensors.csv.gz``: a case's comparison tensor by tensor; sealed, never merged."""
         return self.root / TENSORS
+
+    @property
+    def checkpoints(self) -> Path:
+        """Folder of the checkpoints that a segment of a run wrote."""
+        return self.root / "checkpoints"
+
+    def checkpoint(self, update: int) -> CheckpointPaths:
+        """Return one of them, by the updates behind it."""
+        return CheckpointPaths(self.checkpoints / str(update))
 
     def table(self, file: str) -> Path:
         """Return the path of an evidence table of this attempt."""
@@ -234,9 +260,10 @@ class HomePaths:
         """Folder of all attempts."""
         return self.root / "attempts"
 
-    def attempt(self, slot: str, number: int) -> AttemptPaths:
-        """Return the paths of one attempt."""
-        return AttemptPaths(self.attempts / slot / str(number))
+    def attempt(self, slot: str, number: int, segment: int = 0) -> AttemptPaths:
+        """Return the paths of one attempt, or of one segment of an attempt at a run."""
+        root = self.attempts / slot / str(number)
+        return AttemptPaths(root / "segments" / str(segment) if segment else root)
 
     @property
     def inputs(self) -> Path:

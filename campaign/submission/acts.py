@@ -12,7 +12,7 @@ from typing import Literal, TypeAlias, TypeVar
 
 from acceptance.formats import Ending
 from campaign import files
-from campaign.documents import Document, Entry, Natural, Positive
+from campaign.documents import CheckpointName, Document, Entry, Natural, Positive
 from campaign.errors import EvidenceError
 
 Cluster: TypeAlias = Literal["slurm", "local"]
@@ -27,6 +27,10 @@ class IntendedAttempt(Document):
     """Updates per window; 0 for a pilot and for a case."""
     inputs_sha256: str = ""
     """Digest of the canonical inputs of a case; empty for everything else."""
+    segment: Natural = 0
+    """Which segment of a run; 0 for everything else."""
+    resume: CheckpointName | None = None
+    """What the segment starts from; None for the beginning."""
 
 
 class IntendedAllocation(Document):
@@ -87,6 +91,8 @@ class EndedAttempt(Document):
 
     slot: str
     attempt: Positive
+    segment: Natural = 0
+    """Which segment of a run; 0 for everything else."""
     allocation: str
     ending: Ending
     reason: str

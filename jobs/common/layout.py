@@ -11,6 +11,8 @@ WINDOWS = "windows.csv"
 BASELINE = "baseline.csv"
 NUMERICAL = "numerical.csv"
 VACUITY = "vacuity.csv"
+CONVERGENCE = "convergence.csv"
+CURVES = "curves.csv"
 TENSORS = "tensors.csv.gz"
 """Kept with its attempt, compressed; not among the tables that are collected."""
 INPUTS = "inputs.json"
@@ -71,6 +73,32 @@ class AttemptFolder:
         """An evidence table."""
         return self.root / file
 
+    @property
+    def checkpoints(self) -> Path:
+        """Folder of the checkpoints that a segment of a run writes."""
+        return self.root / "checkpoints"
+
+    def checkpoint(self, update: int) -> CheckpointFolder:
+        """One of them, by the updates behind it."""
+        return CheckpointFolder(self.checkpoints / str(update))
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointFolder:
+    """One checkpoint of a segment of a run."""
+
+    root: Path
+
+    @property
+    def document(self) -> Path:
+        """What it is, and the digests of its files."""
+        return self.root / "checkpoint.json"
+
+    @property
+    def files(self) -> Path:
+        """Folder of what the side saved."""
+        return self.root / "files"
+
 
 @dataclass(frozen=True, slots=True)
 class InputsFolder:
@@ -97,8 +125,8 @@ def protocol_path(home: Path) -> Path:
     return home / "protocol.json"
 
 
-def attempt_folder(home: Path, slot: str, attempt: int) -> AttemptFolder:
-    """Return an attempt's folder.
+def attempt_folder(home: Path, slot: str, attempt: int, segment: int = 0) -> AttemptFolder:
+    """Return the folder of an attempt, or of one segment of an attempt at a run.
 
     Raises:
         ValueError: The slot's name would lead elsewhere.
@@ -106,4 +134,5 @@ def attempt_folder(home: Path, slot: str, attempt: int) -> AttemptFolder:
     parts = slot.split("/")
     if not all(_PART.fullmatch(part) for part in parts):
         raise ValueError(f"not the name of a slot: {slot!r}")
-    return AttemptFolder(home.joinpath("attempts", *parts, str(attempt)))
+    below = ("segments", str(segment)) if segment else ()
+    return AttemptFolder(home.joinpath("attempts", *parts, str(attempt), *below))

@@ -19,16 +19,22 @@ KINDS: Mapping[str, frozenset[tuple[str, ...]]] = {
     "control_pair": frozenset({("baseline", "baseline_again"), ("baseline_again", "baseline")}),
     "control_case": frozenset({("baseline", "baseline_again")}),
     "case": frozenset({("baseline", "candidate")}),
+    "run": frozenset({("baseline",), ("candidate",)}),
 }
 """The kinds of attempts that this release runs, and the orders of sides that each may have."""
 CASES = ("control_case", "case")
 """The kinds that compare matched updates; both sides are alive at the same time."""
+RUN = "run"
+"""The kind that is a whole training, in segments."""
 QUANTITIES = ("gradients", "parameters", "updates", "exp_avg", "exp_avg_sq")
 """What is compared tensor by tensor after every matched update, in this order."""
 STATE = {"fresh": ("parameters",), "warm": ("parameters", "exp_avg", "exp_avg_sq")}
 """What a canonical state consists of, by the protocol's `moments`; absent moments are zero."""
 _NEEDED = ("load_state", "state", "update_on")
+NEEDED_BY_RUNS = ("evaluate", "save", "load", "progress")
+"""What an adapter must offer where the convergence family is declared, beside the required methods of every adapter."""
 _SHA256 = re.compile(r"[0-9a-f]{64}")
+_RUN_SLOT = re.compile(r"[^/]+/run/(?P<recipe>[^/]+)/s(?P<seed>0|[1-9][0-9]{0,17})")
 MOST_SEED = 2**63 - 1
 """A seed is no count, and stands in no table: what a configuration may say is taken whole."""
 
@@ -68,6 +74,35 @@ class Numerical:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Recipe:
+    """One training recipe."""
+
+    name: str
+    config: dict[str, Any]
+    config_sha256: str
+    targets: int
+    """Targets of one training, exactly."""
+    validation_targets: int
+    """Targets of the whole validation split, exactly."""
+    updates: int
+    evaluate_every: int
+    """Updates between two points of the validation curve; the last update has one too."""
+
+    def next_point(self, update: int) -> int:
+        """Return the next update after which the validation loss is taken; of those after a given one."""
+        return min((update // self.evaluate_every + 1) * self.evaluate_every, self.updates)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Convergence:
+    """The convergence rules that a run follows."""
+
+    max_segments: int
+    checkpoint_s: int
+    recipes: Mapping[str, Recipe]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
     """How long a side may take for one answer, and how much it may print."""
 
@@ -94,6 +129,8 @@ class Protocol:
 
     rules: Rules
     numerical: Numerical | None
+    """None where the family is not declared."""
+    convergence: Convergence | None
     """None where the family is not declared."""
     limits: Limits
     device: str
@@ -129,6 +166,18 @@ class DataIdentity:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class CheckpointName:
+    """Which checkpoint of an attempt at a run a segment starts from."""
+
+    segment: int
+    """The segment that wrote it."""
+    update: int
+    """Updates behind it: the name of its folder."""
+    sha256: str
+    """Of its checkpoint.json."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PlannedAttempt:
     """One attempt to make."""
 
@@ -140,9 +189,30 @@ class PlannedAttempt:
     pair: int
     order: tuple[str, ...]
     updates: int
-    """Updates per window; 0 for a pilot and for a case."""
+    """Updates per window; 0 for a pilot, for a case and for a run."""
     inputs_sha256: str
     """Digest of a case's canonical inputs; empty for everything else."""
+    segment: int = 0
+    """Which segment of a run; 0 for everything else."""
+    resume: CheckpointName | None = None
+    """What the segment starts from; None for the beginning."""
+
+    @property
+    def name(self) -> str:
+        """How ended.json calls it."""
+        return f"{self.slot}/{self.attempt}/{self.segment}" if self.segment else f"{self.slot}/{self.attempt}"
+
+    @property
+    def seed(self) -> int:
+        """The seed of a run, which stands in its slot's name.
+
+        Raises:
+            ValueError: It is no run, or not one of its recipe.
+        """
+        found = _RUN_SLOT.fullmatch(self.slot)
+        if found is None or found["recipe"] != self.workload:
+            raise ValueError(f"not the name of a run of recipe {self.workload!r}: {self.slot!r}")
+        return int(found["seed"])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -205,6 +275,36 @@ def _numerical(fields: Fields) -> Numerical:
     return rules
 
 
+def _recipe(value: Any) -> Recipe:
+    fields = Fields(value, "protocol.convergence.recipes")
+    updates = fields.count("updates", minimum=1)
+    recipe = Recipe(
+        name=fields.text("name"),
+        config=fields.table("config"),
+        config_sha256=fields.text("config_sha256"),
+        targets=fields.count("targets", minimum=1),
+        validation_targets=fields.count("validation_targets", minimum=1),
+        updates=updates,
+        evaluate_every=fields.count("evaluate_every", minimum=1, maximum=updates),
+    )
+    fields.skip(("scored",))
+    fields.done()
+    return recipe
+
+
+def _convergence(fields: Fields) -> Convergence:
+    recipes = [_recipe(value) for value in fields.items("recipes")]
+    rules = Convergence(
+        max_segments=fields.count("max_segments", minimum=1),
+        checkpoint_s=fields.count("checkpoint_s", minimum=1),
+        recipes={recipe.name: recipe for recipe in recipes},
+    )
+    # What acceptance alone decides by, and what the driver plans by.
+    fields.skip(("seeds", "margin", "quantile", "extension"))
+    fields.done()
+    return rules
+
+
 def _limits(fields: Fields) -> Limits:
     limits = Limits(
         import_s=fields.count("import_s", minimum=1),
@@ -246,10 +346,11 @@ def parse_protocol(data: bytes) -> Protocol:
         raise ValueError("protocol: not of format protocol/1")
     execution = fields.fields("execution")
     workloads = [_workload(value) for value in fields.items("workloads")]
-    declared = fields.optional("numerical", dict)
+    numerical, convergence = fields.optional("numerical", dict), fields.optional("convergence", dict)
     protocol = Protocol(
         rules=_rules(fields.fields("throughput")),
-        numerical=None if declared is None else _numerical(Fields(declared, "protocol.numerical")),
+        numerical=None if numerical is None else _numerical(Fields(numerical, "protocol.numerical")),
+        convergence=None if convergence is None else _convergence(Fields(convergence, "protocol.convergence")),
         limits=_limits(fields.fields("limits")),
         device=execution.text("device"),
         threads=execution.count("threads", minimum=1),
@@ -257,9 +358,10 @@ def parse_protocol(data: bytes) -> Protocol:
         headers={file: _header(value) for file, value in fields.table("headers").items()},
     )
     execution.done()
-    # Trainings are planned and judged; this harness runs none yet.
-    fields.skip(("campaign", "families", "baseline_first", "convergence", "retries", "categories", "slots"))
+    fields.skip(("campaign", "families", "baseline_first", "retries", "categories", "slots"))
     fields.done()
+    if protocol.convergence is not None and (both := set(protocol.workloads) & set(protocol.convergence.recipes)):
+        raise ValueError(f"protocol: both a workload and a recipe are named {', '.join(sorted(both))}")
     return protocol
 
 
@@ -327,8 +429,20 @@ def _data(value: Any, name: str) -> DataIdentity:
     return identity
 
 
+def _checkpoint_name(value: Any) -> CheckpointName:
+    fields = Fields(value, "allocation.attempts.resume")
+    name = CheckpointName(
+        segment=fields.count("segment", minimum=1),
+        update=fields.count("update", minimum=1),
+        sha256=fields.text("sha256"),
+    )
+    fields.done()
+    return name
+
+
 def _attempt(value: Any) -> PlannedAttempt:
     fields = Fields(value, "allocation.attempts")
+    resume = fields.optional("resume", dict)
     attempt = PlannedAttempt(
         slot=fields.text("slot"),
         attempt=fields.count("attempt", minimum=1),
@@ -339,18 +453,32 @@ def _attempt(value: Any) -> PlannedAttempt:
         order=fields.texts("order"),
         updates=fields.count("updates"),
         inputs_sha256=fields.text("inputs_sha256"),
+        segment=fields.count("segment"),
+        resume=None if resume is None else _checkpoint_name(resume),
     )
     fields.done()
     if attempt.kind not in KINDS:
         raise ValueError(f"{attempt.slot}: this release runs no attempt of kind {attempt.kind!r}")
     if attempt.order not in KINDS[attempt.kind]:
         raise ValueError(f"{attempt.slot}: a {attempt.kind} does not run {attempt.order}")
-    if (attempt.kind in ("pilot", *CASES)) != (attempt.updates == 0):
+    if (attempt.kind in ("pilot", RUN, *CASES)) != (attempt.updates == 0):
         raise ValueError(f"{attempt.slot}: {attempt.updates} updates per window for a {attempt.kind}")
     is_named = _SHA256.fullmatch(attempt.inputs_sha256) is not None
     if is_named != (attempt.kind in CASES) or (attempt.inputs_sha256 and not is_named):
         raise ValueError(f"{attempt.slot}: canonical inputs {attempt.inputs_sha256!r} for a {attempt.kind}")
+    _check_segment(attempt)
     return attempt
+
+
+def _check_segment(attempt: PlannedAttempt) -> None:
+    if (attempt.kind == RUN) != (attempt.segment > 0):
+        raise ValueError(f"{attempt.slot}: segment {attempt.segment} of a {attempt.kind}")
+    if attempt.kind == RUN:
+        _ = attempt.seed  # raises
+    if attempt.resume is None:
+        return
+    if not attempt.resume.segment < attempt.segment or not _SHA256.fullmatch(attempt.resume.sha256):
+        raise ValueError(f"{attempt.slot}: segment {attempt.segment} cannot start from {attempt.resume}")
 
 
 def _check(allocation: Allocation, name: str) -> Allocation:
@@ -360,7 +488,7 @@ def _check(allocation: Allocation, name: str) -> Allocation:
         for side in attempt.order:
             if ("candidate" if side == "candidate" else "baseline") not in allocation.sides:
                 raise ValueError(f"{attempt.slot}: the allocation does not say how to run {side}")
-    keys = [(attempt.slot, attempt.attempt) for attempt in allocation.attempts]
+    keys = [(attempt.slot, attempt.attempt) for attempt in allocation.attempts]  # two segments of one do not share it
     if len(set(keys)) != len(keys):
         raise ValueError("allocation: an attempt stands twice")
     return allocation
