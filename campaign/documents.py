@@ -294,6 +294,23 @@ class Protocol(Document):
                 return workload
         raise KeyError(name)
 
+    def extension_runs(self) -> frozenset[str]:
+        """Return the slots of the runs that only a declared extension asks for, of both sides."""
+        rules = self.convergence
+        if rules is None or rules.extension is None:
+            return frozenset()
+        return frozenset(
+            run_slot(side, recipe.name, seed)
+            for side in ("baseline", "candidate")
+            for recipe in rules.recipes
+            for seed in rules.extension.seeds
+        )
+
+
+def run_slot(side: str, recipe: str, seed: int) -> str:
+    """Return the name of a run's slot in the protocol."""
+    return f"{side}/run/{recipe}/s{seed}"
+
 
 def slot_for(slot: str, candidate: str) -> str:
     """Return a protocol slot's name for one candidate: ``candidate/`` becomes its id."""
@@ -336,6 +353,37 @@ class Side(Document):
     distributions: dict[str, str] | None
 
 
+class RecipePower(Document):
+    """What the gate of one recipe can find out, by the SD that was assumed."""
+
+    recipe: str
+    chance: float
+    """To pass if the true difference is 0, over both looks where an extension is declared."""
+    seeds_80: Positive | None
+    """Seeds of a single look with which that chance is at least 80%; None above 1000."""
+    seeds_90: Positive | None
+    """The same of 90%."""
+    smallest_missed: float
+    """Smallest true difference, in nats, at which the gate ends `missed` with a chance of at least 80%."""
+
+
+class Power(Document):
+    """What the convergence gates can find out, computed at the freeze. It gates nothing later."""
+
+    assumed_sd: str | None
+    """SD of the paired differences of final losses, in nats; None where none was assumed."""
+    source: str
+    """Where that number is from, in words."""
+    recipes: tuple[RecipePower, ...]
+    """Every recipe, or none where no SD was assumed."""
+    chance_all: float | None
+    """That all recipes pass, as if their differences were independent; None where no SD was assumed."""
+    sufficient: bool
+    """Whether every recipe's chance is at least 80%. Where it is not, there is a waiver."""
+    waiver: str
+    """Why the campaign was frozen all the same; empty where nobody had to say so."""
+
+
 class Manifest(Document):
     """manifest.json: everything frozen before a candidate."""
 
@@ -354,6 +402,8 @@ class Manifest(Document):
     """Protocol numbers that differ from the default protocol, one sentence each."""
     left_out: tuple[str, ...]
     """What the snapshot rules left out of the source tree, one line each."""
+    power: Power | None = None
+    """None where the convergence family is not declared."""
     driver: dict[str, Any]
     machine: dict[str, Any]
 
@@ -827,6 +877,45 @@ class OtherCandidate(Document):
     """What the last report said of it; None if there was none."""
 
 
+class RegisteredRecipe(Document):
+    """A recipe that another campaign judges."""
+
+    name: str
+    config_sha256: str
+
+
+class RegisteredFreeze(Document):
+    """A freeze of another campaign, or of a copy of this one, against the same baseline snapshot."""
+
+    campaign: str
+    home: str
+    manifest_sha256: str
+    protocol_sha256: str
+    candidate: str
+    """The candidate's id; empty where only the baseline was frozen."""
+    candidate_sha256: str
+    at: float
+    state: Literal["read", "unreadable", "replaced"]
+    """Whether the home says how it ended; `replaced`: the folder holds another campaign now."""
+    outcome: str | None
+    """What the last report there said of the candidate; None if there was none, or nothing can be read."""
+    recipes: tuple[RegisteredRecipe, ...]
+    """Those of its convergence family; none where it has none, or nothing can be read."""
+
+
+class RegistryState(Document):
+    """What the registry of freezes knew when the report was made."""
+
+    path: str
+    """Empty where the environment names no place for it."""
+    damaged_lines: Natural = 0
+    """Lines that are torn or of an unknown form, and so tell nothing."""
+    problem: str = ""
+    """Why it could not be read."""
+    others: tuple[RegisteredFreeze, ...] = ()
+    """By the time of their freeze."""
+
+
 class CaseSummary(CaseManner):
     """One completed numerical case, from its receipt."""
 
@@ -877,6 +966,8 @@ class Provenance(Document):
     """Versions that each side's processes named; several values of one name are joined by `` | ``."""
     ledger: LedgerState
     other_candidates: tuple[OtherCandidate, ...]
+    registry: RegistryState | None = None
+    """What is known beside this home; None in what was written before there was a registry."""
 
 
 # --- ledger -----------------------------------------------------------------------------------------------------------
