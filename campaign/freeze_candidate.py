@@ -153,14 +153,16 @@ def _require_same_tables(frozen: Config, config: Config) -> None:
 def _require_baseline_evidence(paths: HomePaths, protocol: documents.Protocol, ledger: Ledger) -> None:
     """With baseline_first, have a completed attempt of every slot of the baseline's phase in the ledger.
 
-    It is collected here, so that the ledger tells from the order of its entries which came first.
+    It is collected here, so that the ledger tells from the order of its entries which came first. Runs of an extension
+    are not waited for: whether they are needed is known only from a candidate's.
     """
     if not protocol.baseline_first:
         return
     collection = collect(paths, ledger)
     require_intact(collection)
     completed = {slot for (slot, _), own in collection.receipts_read.items() if own.ending is Ending.COMPLETED}
-    slots = [slot.slot for slot in protocol.slots if slot.side == "baseline" and slot.phase == "baseline"]
+    later = protocol.extension_runs()
+    slots = [slot.slot for slot in protocol.slots if slot.phase == "baseline" and slot.slot not in later]
     missing = [slot for slot in slots if slot not in completed]
     if missing:
         raise StateError(

@@ -1,4 +1,4 @@
-"""Expansion of the matrix: axes, exclusions, single workloads and categories become the closed list of workloads."""
+"""Expansion of the matrix: axes, exclusions and categories become the closed lists of workloads and recipes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from typing import Any
 from acceptance.formats import RESERVED_CATEGORIES
 from campaign import documents
 from campaign.config.locate import KeyPath
-from campaign.config.model import Category, Config
+from campaign.config.model import Category, Config, Recipe
 from campaign.config.values import ExactFloat, json_value, safe_name
 from campaign.errors import ConfigError
 
@@ -23,6 +23,10 @@ MODE_AXIS = "mode"
 """The axis whose labels a category's ``mode`` names."""
 MOST_COMBINATIONS = 100_000
 """A matrix beyond this is a slip of the pen, and would exhaust the memory before it is noticed."""
+MOST_POINTS = 10**5
+"""A curve beyond this is one, too."""
+_NUM_POINTS = 20
+"""Points of a validation curve where the recipe does not say how far apart they are."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,6 +35,12 @@ class Expansion:
 
     workloads: tuple[documents.Workload, ...]
     categories: tuple[documents.Category, ...]
+    recipes: tuple[documents.Recipe, ...]
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Everything that is trained, by name: the workloads, then the recipes."""
+        return (*(workload.name for workload in self.workloads), *(recipe.name for recipe in self.recipes))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,10 +82,10 @@ def config_digest(config: Mapping[str, Any]) -> str:
 
 
 def expand(config: Config) -> Expansion:
-    """Expand a configuration into its workloads and categories.
+    """Expand a configuration into its workloads, categories and recipes.
 
     Raises:
-        ConfigError: An entry is impossible, or two workloads are the same.
+        ConfigError: An entry is impossible, or two workloads or two recipes are the same.
     """
     drafts = [*_matrix(config), *_singles(config)]
     if not drafts:
@@ -95,7 +105,9 @@ def expand(config: Config) -> Expansion:
         )
         for draft in drafts
     )
-    return Expansion(workloads=workloads, categories=_categories(config, workloads))
+    return Expansion(
+        workloads=workloads, categories=_categories(config, workloads), recipes=_recipes(config, workloads)
+    )
 
 
 # --- axes -------------------------------------------------------------------------------------------------------------
@@ -405,6 +417,71 @@ def _categories(config: Config, workloads: Sequence[documents.Workload]) -> tupl
             )
         categories.append(documents.Category(name=category.name, workloads=members))
     return tuple(categories)
+
+
+# --- recipes ----------------------------------------------------------------------------------------------------------
+
+
+def _recipes(config: Config, workloads: Sequence[documents.Workload]) -> tuple[documents.Recipe, ...]:
+    names = {workload.name: "workload" for workload in workloads}
+    configs: dict[str, str] = {}
+    recipes = []
+    for number, recipe in enumerate(config.recipe):
+        if recipe.name in names:
+            raise config.error(
+                ("recipe", number, "name"),
+                f"a {names[recipe.name]} is named {recipe.name!r} already",
+                why="their pilots would have one name",
+                hint="choose another name",
+            )
+        names[recipe.name] = "recipe"
+        resolved = _recipe(config, recipe, number)
+        digest = config_digest(_comparable(resolved.config))
+        if digest in configs:
+            raise config.error(
+                ("recipe", number, "config"),
+                f"recipes {configs[digest]!r} and {recipe.name!r} have one resolved configuration",
+                why="the same training would count twice",
+                hint="remove one of them; with another budget it is another configuration, which says so",
+            )
+        configs[digest] = recipe.name
+        recipes.append(resolved)
+    return tuple(recipes)
+
+
+def _recipe(config: Config, recipe: Recipe, number: int) -> documents.Recipe:
+    key: KeyPath = ("recipe", number)
+    every = recipe.evaluate_every or math.ceil(recipe.updates / _NUM_POINTS)
+    if every > recipe.updates:
+        raise config.error(
+            (*key, "evaluate_every"),
+            f"evaluate_every {every} is more than all {recipe.updates} updates",
+            hint=f"at most {recipe.updates}: the last update has a point in any case",
+        )
+    if math.ceil(recipe.updates / every) > MOST_POINTS:
+        raise config.error(
+            (*key, "evaluate_every"),
+            f"a curve of more than {MOST_POINTS} points",
+            hint="evaluate less often, or leave evaluate_every out",
+        )
+    if recipe.targets < recipe.updates:
+        raise config.error(
+            (*key, "targets"),
+            f"{recipe.targets} targets are fewer than {recipe.updates} updates",
+            why="every update predicts at least one",
+            hint="targets are those of the whole training, all its updates together",
+        )
+    resolved = {**config.matrix.fixed, **recipe.config}
+    return documents.Recipe(
+        name=recipe.name,
+        config=resolved,
+        config_sha256=config_digest(resolved),
+        targets=recipe.targets,
+        validation_targets=recipe.validation_targets,
+        updates=recipe.updates,
+        evaluate_every=every,
+        scored=recipe.scored,
+    )
 
 
 __all__ = ["ConfigError", "Expansion", "config_digest", "expand", "suggest"]

@@ -8,17 +8,17 @@ from fnmatch import fnmatchcase
 from typing import Any, Literal, TypeAlias
 
 from acceptance.formats import TABLES
-from campaign import documents
+from campaign import convergence, documents
 from campaign.config.model import Config
+from campaign.convergence import convergence_rules
 from campaign.documents import Slot
 from campaign.matrix import Expansion, expand, suggest
 
+Family: TypeAlias = Literal["throughput", "numerical", "convergence", "device"]
 Order: TypeAlias = tuple[documents.SideName, ...]
 
 PAIR: tuple[documents.SideName, documents.SideName] = ("baseline", "candidate")
 CONTROL: tuple[documents.SideName, documents.SideName] = ("baseline", "baseline_again")
-UNMEASURED = ("convergence",)
-"""Families that may be planned and counted, but that no harness of this release measures."""
 _LEAST_SIGNAL = 1000
 """How many times the absolute allowance of an isolated check the values must be that it is given."""
 
@@ -27,23 +27,17 @@ def build_protocol(config: Config) -> documents.Protocol:
     """Return the protocol to freeze.
 
     Raises:
-        ConfigError: A declared family cannot be measured by this release.
+        ConfigError: It asks for something that cannot be.
     """
-    for family in UNMEASURED:
-        if getattr(config, family) is not None:
-            raise config.error(
-                (family,),
-                f"[{family}] cannot be frozen: this release does not measure the {family} family",
-                why="evidence that nobody collects would block every candidate",
-                hint=f"remove [{family}] to freeze the other families; campaign plan counts it as it stands",
-            )
     expansion = expand(config)
+    numerical, trained = numerical_rules(config, expansion), convergence_rules(config, expansion.recipes)
     return documents.Protocol(
         campaign=config.name,
-        families=("throughput",) if config.numerical is None else ("throughput", "numerical"),
+        families=_families(config),
         baseline_first=config.baseline_first,
         throughput=config.throughput.rules,
-        numerical=numerical_rules(config, expansion),
+        numerical=numerical,
+        convergence=trained,
         limits=documents.Limits.of(dict(config.limits)),
         retries=documents.Retries.of(dict(config.retries)),
         execution=documents.Execution.of(dict(config.execution)),
@@ -52,6 +46,15 @@ def build_protocol(config: Config) -> documents.Protocol:
         slots=expand_slots(config, expansion),
         headers={file: table.header for file, table in TABLES.items()},
     )
+
+
+def _families(config: Config) -> tuple[Family, ...]:
+    families: list[Family] = ["throughput"]
+    if config.numerical is not None:
+        families.append("numerical")
+    if config.convergence is not None:
+        families.append("convergence")
+    return tuple(families)
 
 
 # --- the numerical family ---------------------------------------------------------------------------------------------
@@ -105,20 +108,20 @@ def _resolve(config: Config, key: Literal["serialized", "shared_executor"], name
 
 
 def expand_slots(config: Config, expansion: Expansion) -> tuple[Slot, ...]:
-    """Return every slot of a campaign, the families that cannot be measured yet included.
+    """Return every slot of a campaign.
 
     The order is that of a campaign's life; within a phase, repeat by repeat, so that the repeats of a workload
-    lie apart in time.
+    lie apart in time, and seed by seed, those of an extension last.
     """
     return (
         *_pilots("baseline", expansion),
         *_baseline_throughput(config, expansion),
         *_cases(config, expansion, "baseline"),
-        *_runs(config, "baseline"),
+        *_runs(config, expansion, "baseline"),
         *_pilots("candidate", expansion),
         *_pairs(config, expansion),
         *_cases(config, expansion, "candidate"),
-        *_runs(config, "candidate"),
+        *_runs(config, expansion, "candidate"),
     )
 
 
@@ -149,13 +152,13 @@ def _repeats(config: Config) -> range:
 
 
 def _pilots(side: Literal["baseline", "candidate"], expansion: Expansion) -> Iterator[Slot]:
-    for workload in expansion.workloads:
+    for name in expansion.names:
         yield Slot(
-            slot=f"{side}/pilot/{workload.name}",
+            slot=f"{side}/pilot/{name}",
             side=side,
             phase="pilot",
             kind="pilot",
-            workload=workload.name,
+            workload=name,
             repeat=0,
             pair=0,
             order=(side,),
@@ -223,13 +226,15 @@ def _cases(config: Config, expansion: Expansion, side: Literal["baseline", "cand
         )
 
 
-def _runs(config: Config, side: Literal["baseline", "candidate"]) -> Iterator[Slot]:
-    if config.convergence is None:
+def _runs(config: Config, expansion: Expansion, side: Literal["baseline", "candidate"]) -> Iterator[Slot]:
+    rules = convergence_rules(config, expansion.recipes)
+    if rules is None:
         return
-    for seed in config.convergence.seeds:
-        for recipe in config.recipe:
+    added = rules.extension.seeds if rules.extension is not None else ()
+    for seed in (*rules.seeds, *added):
+        for recipe in rules.recipes:
             yield Slot(
-                slot=f"{side}/run/{recipe.name}/s{seed}",
+                slot=documents.run_slot(side, recipe.name, seed),
                 side=side,
                 phase="baseline" if side == "baseline" else "convergence",
                 kind="run",
@@ -256,6 +261,9 @@ def departures(protocol: documents.Protocol | Config) -> tuple[str, ...]:
             value = getattr(rules, key)
             if not _same(value, default):
                 sentences.append(f"{table}.{key} is {_show(value)} instead of {_show(default)}.")
+    trained = convergence_rules(protocol, ()) if isinstance(protocol, Config) else protocol.convergence
+    if trained is not None:
+        sentences += convergence.departures(trained)
     return tuple(sentences)
 
 
@@ -264,7 +272,7 @@ _TABLES: dict[str, type[documents.Document]] = {
     "numerical": documents.NumericalRules,
     "retries": documents.Retries,
 }
-"""The tables whose numbers have a default that a campaign may depart from."""
+"""The tables whose numbers have, one by one, a default that a campaign may depart from."""
 
 
 def _same(value: Any, default: Any) -> bool:

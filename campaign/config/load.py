@@ -14,6 +14,7 @@ from campaign import matrix
 from campaign.config.locate import KeyPath, Position, locate
 from campaign.config.model import CampaignFile, Config, Matrix, Side
 from campaign.config.values import REFERENCE, ExactFloat
+from campaign.convergence import convergence_rules
 from campaign.errors import ConfigError
 from campaign.protocol import expand_slots, numerical_rules
 
@@ -56,10 +57,10 @@ def parse_config(raw: bytes, *, path: Path) -> Config:
     given = {name: getattr(tables, name) for name in tables.model_fields_set}
     config = Config(**given, path=path, raw=raw)
     _check_references(config)
-    _check_families(config)
     _check_rules(config)
     expansion = matrix.expand(config)
     numerical_rules(config, expansion)
+    convergence_rules(config, expansion.recipes)
     if not expansion.categories and not any(workload.production for workload in expansion.workloads):
         raise config.error(
             ("matrix",),
@@ -220,21 +221,6 @@ def _check_references(config: Config) -> None:
                     )
             if variable in side.pass_environment:
                 raise config.error(key, f"{variable} is both set and passed through", hint="choose one")
-
-
-def _check_families(config: Config) -> None:
-    if config.recipe and config.convergence is None:
-        raise config.error(("recipe", 0), "a recipe without [convergence]", hint="add [convergence], or remove it")
-    if config.convergence is not None:
-        if not config.recipe:
-            raise config.error(("convergence",), "[convergence] without a recipe", hint="add a [[recipe]]")
-        if len(set(config.convergence.seeds)) != len(config.convergence.seeds):
-            raise config.error(("convergence", "seeds"), "a seed stands twice")
-    seen: set[str] = set()
-    for number, recipe in enumerate(config.recipe):
-        if recipe.name in seen:
-            raise config.error(("recipe", number, "name"), f"two recipes are named {recipe.name!r}")
-        seen.add(recipe.name)
 
 
 def _check_rules(config: Config) -> None:

@@ -25,8 +25,10 @@ from campaign.config.values import (
     Margin,
     Name,
     Names,
+    Nats,
     Patterns,
     PositiveFraction,
+    Quantile,
     Ratio,
     RetriableEnding,
     Seconds,
@@ -35,6 +37,7 @@ from campaign.config.values import (
     Texts,
     Variable,
     Variables,
+    Words,
 )
 from campaign.errors import ConfigError
 
@@ -44,7 +47,14 @@ MOST_THREADS = 65536
 MOST_UPDATES = 10**9
 MOST_SECONDS = 10**7
 MOST_LOG_BYTES = 1 << 40
+MOST_SEGMENTS = 10**6
+MOST_SEEDS = 1000
+MOST_TARGETS = 10**15
 """Bounds against slips of the pen, all within what the acceptance program takes."""
+
+
+Seeds: TypeAlias = Annotated[tuple[Annotated[int, Field(ge=0, lt=10**18)], ...], Strict(strict=False)]
+"""Seeds of runs: the evidence has room for 18 digits."""
 
 
 def _default(model: type[documents.Document], key: str) -> Any:
@@ -285,11 +295,56 @@ class Numerical(Table):
     )
 
 
+class Extension(Table):
+    """One further look, at more seeds, where the first one is inconclusive. Declared beforehand or not at all."""
+
+    seeds: Seeds = Field(min_length=1, max_length=MOST_SEEDS, description="seeds that are added")
+    quantile_first: Quantile | None = Field(
+        default=None, description="quantile of the first look; absent: the least that keeps 5% over both"
+    )
+    quantile: Quantile | None = Field(default=None, description="quantile of the second look, at all seeds; likewise")
+
+
 class Convergence(Table):
     """Declares the convergence family: full trainings of the recipes."""
 
-    seeds: Annotated[tuple[Annotated[int, Field(ge=0, lt=2**63)], ...], Strict(strict=False)] = Field(
-        default=(45, 46, 47), min_length=2, description="seeds; each recipe is trained with each on both sides"
+    seeds: Seeds = Field(
+        default=_default(documents.ConvergenceRules, "seeds"),
+        min_length=2,
+        max_length=MOST_SEEDS,
+        description="seeds; each recipe is trained with each on both sides",
+    )
+    margin: Nats = Field(
+        default=_default(documents.ConvergenceRules, "margin"),
+        description="what the upper bound of the mean difference of final losses must be strictly below, in nats",
+    )
+    quantile: Quantile | None = Field(
+        default=None,
+        description="quantile of the bound; absent: 2.920 for three seeds, else t(0.95, seeds - 1) to six digits",
+    )
+    max_segments: int = Field(
+        default=_default(documents.ConvergenceRules, "max_segments"),
+        ge=1,
+        le=MOST_SEGMENTS,
+        description="most segments (allocations one after another) of one attempt at a run",
+    )
+    checkpoint_s: int = Field(
+        default=_default(documents.ConvergenceRules, "checkpoint_s"),
+        ge=1,
+        le=MOST_SECONDS,
+        description="seconds between two checkpoints of a run; the first one comes earlier",
+    )
+    assumed_sd: Nats | None = Field(
+        default=None,
+        description="SD of the paired differences of final losses, in nats, from which the freeze computes the power",
+    )
+    assumed_sd_source: Words = Field(default="", description="where `assumed_sd` is from, in words; required with it")
+    power_waiver: Words = Field(
+        default="",
+        description="why to freeze although a recipe's chance to pass is below 80% at a true difference of 0, or unknown",
+    )
+    extension: Extension | None = Field(
+        default=None, description="more seeds where the first look is inconclusive: `{ seeds = [48, 49, 50] }`"
     )
 
 
@@ -377,9 +432,22 @@ class Workload(Table):
 class Recipe(Table):
     """One training recipe of the convergence family."""
 
-    name: Name = Field(description="name of the recipe")
-    config: Entries = Field(description="what the adapter is called with")
-    targets: int = Field(ge=1, description="targets (non-padding tokens predicted) of one training")
+    name: Name = Field(description="name of the recipe; no workload has it")
+    config: Entries = Field(description="what the adapter is called with, beside `fixed` of the matrix")
+    targets: int = Field(
+        ge=1, le=MOST_TARGETS, description="targets (non-padding tokens predicted) of one training, exactly"
+    )
+    validation_targets: int = Field(ge=1, le=MOST_TARGETS, description="targets of the whole validation split, exactly")
+    updates: int = Field(ge=1, le=MOST_UPDATES, description="updates of one training, exactly")
+    evaluate_every: int | None = Field(
+        default=None,
+        ge=1,
+        le=MOST_UPDATES,
+        description="updates between two points of the validation curve; absent: a twentieth of `updates`, rounded up",
+    )
+    scored: Words = Field(
+        default="", description="which model is scored, in words, where several are trained side by side"
+    )
 
 
 class Submission(Table):

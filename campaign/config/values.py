@@ -20,6 +20,8 @@ NAME_LENGTH = 100
 """Names become folder names; file systems allow 255 bytes for one."""
 ADAPTER_PATTERN = r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*(\.[A-Za-z_]\w*)*"
 VARIABLE_PATTERN = r"[A-Za-z_][A-Za-z0-9_]*"
+_CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
+"""What no text for people may hold; the acceptance program refuses it, too."""
 REFERENCE = re.compile(r"\$\{([^}]*)\}?")
 """A reference inside an environment value; the group is what stands between the braces."""
 RESERVED_VARIABLES = {
@@ -203,6 +205,12 @@ def _text(value: Any) -> str:
     return value
 
 
+def _words(value: Any) -> str:
+    if not isinstance(value, str) or _CONTROL.search(value):
+        raise ValueError(f"must be a text in one line, not {value!r}")
+    return value
+
+
 def _pattern(value: Any) -> str:
     if not isinstance(value, str) or not value:
         raise ValueError(f"must be a workload's name, or a pattern such as '90m-*-b16', not {value!r}")
@@ -237,6 +245,14 @@ PositiveFraction: TypeAlias = Annotated[
     str, _within(lambda value: 0 < value <= 1, "above 0 and at most 1"), WithJsonSchema(_DECIMAL_SCHEMA)
 ]
 
+Nats: TypeAlias = Annotated[
+    str, _within(lambda value: 0 < value <= 1, "above 0 and at most 1 nat"), WithJsonSchema(_DECIMAL_SCHEMA)
+]
+"""A difference of losses that a gate may allow: beyond a nat, nearly untrained models would do."""
+Quantile: TypeAlias = Annotated[
+    str, _within(lambda value: 0 < value <= 1000, "above 0 and at most 1000"), WithJsonSchema(_DECIMAL_SCHEMA)
+]
+
 RetriableEnding: TypeAlias = Annotated[
     Ending,
     Strict(strict=False),
@@ -259,6 +275,7 @@ Variable: TypeAlias = Annotated[
     str, BeforeValidator(variable_name), WithJsonSchema({"type": "string", "pattern": f"^{VARIABLE_PATTERN}$"})
 ]
 Text: TypeAlias = Annotated[str, BeforeValidator(_text), WithJsonSchema({"type": "string"})]
+Words: TypeAlias = Annotated[str, BeforeValidator(_words), WithJsonSchema({"type": "string"})]
 Pattern: TypeAlias = Annotated[str, BeforeValidator(_pattern), WithJsonSchema({"type": "string", "minLength": 1})]
 
 # TOML gives lists, the frozen models hold tuples: the outer type is converted, the items stay strict.
