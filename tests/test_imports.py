@@ -25,7 +25,8 @@ PARTS = {
     "worker": {"common", "processes", "tensors"},
     "measurement": {"common", "processes"},
     "cases": {"common", "processes", "tensors", "measurement"},
-    "allocation": {"common", "processes", "tensors", "measurement", "cases"},
+    "runs": {"common", "processes", "measurement"},
+    "allocation": {"common", "processes", "tensors", "measurement", "cases", "runs"},
 }
 """Which other parts each part of the harness may import; "" is what stands beside them, such as launch.py."""
 HEAVY = ("torch", "pandas", "scipy", "matplotlib", "numpy", "submitit", "sqlalchemy")

@@ -8,25 +8,22 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from ..common.endings import EndedError, Ending, is_no_space
 from ..common.layout import InputsFolder
+from ..common.patience import Patience
 from ..common.plan import STATE, Numerical, Workload
 from ..common.storage import read_regular, sha256_bytes, sync_folder, write_new
 from ..common.strict import Fields, dump_json, parse_json
 from ..common.verified import VerifiedFile, verify
 from ..tensors.recording import TensorFile
 
-T = TypeVar("T")
 BATCH = "batch"
-MOST_WAIT_S = 5.0
-"""How long the files of a case are waited for: another node may have written them a moment ago."""
-_PAUSE_S = 0.25
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -174,36 +171,6 @@ class CanonicalInputs:
         for file in self.files.values():
             if change := file.find_change():
                 raise EndedError(Ending.INTERFERENCE, f"while the sides ran, {change}")
-
-
-class Patience:
-    """Waits for files that a shared file system may show late, all of them together no longer than a few seconds.
-
-    Args:
-        pause: Waits for some seconds.
-        limit_s: How long to wait altogether.
-    """
-
-    def __init__(self, pause: Callable[[float], None], limit_s: float = MOST_WAIT_S) -> None:
-        self._pause = pause
-        self._left_s = limit_s
-
-    def read(self, path: Path, read: Callable[[Path], T]) -> T:
-        """Read a file, once it is there.
-
-        Raises:
-            OSError: It cannot be read, or does not come.
-        """
-        while True:
-            try:
-                return read(path)
-            except FileNotFoundError:
-                if not self._left_s > 0 or not path.parent.is_dir():
-                    raise
-            self._pause(_PAUSE_S)
-            self._left_s -= _PAUSE_S
-            # Opened anew, a folder of a network file system is looked at again.
-            os.close(os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC))
 
 
 def _unusable(path: Path, found: str) -> EndedError:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from ..common.layout import COMPARER, InputsFolder
+from ..common.patience import Patience
 from ..common.plan import Numerical, PlannedAttempt, Protocol
 from ..measurement.session import Setting, SideRecord, running
 from ..processes.keeper import Command
@@ -20,7 +21,7 @@ from ..processes.steps import Begun, alone, finish_all, together
 from ..tensors.staging_files import choose_folder
 from .case import Case, Findings, Layouts, Run
 from .comparison import Tally
-from .inputs import CanonicalInputs, Patience, check_inputs, read_document, verify_files
+from .inputs import CanonicalInputs, check_inputs, read_document, verify_files
 from .numerics import About
 from .partner import Partner
 from .referee import Referee, refereeing, refuse_without_torch

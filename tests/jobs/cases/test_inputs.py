@@ -14,10 +14,8 @@ import torch
 
 from campaign import documents
 from jobs.cases.inputs import (
-    MOST_WAIT_S,
     BatchInput,
     Inputs,
-    Patience,
     StateInput,
     check_inputs,
     keep_document,
@@ -29,6 +27,7 @@ from jobs.cases.inputs import (
 )
 from jobs.common.endings import EndedError, Ending
 from jobs.common.layout import InputsFolder
+from jobs.common.patience import MOST_WAIT_S, Patience
 from jobs.common.plan import Numerical, Workload, parse_protocol
 from jobs.common.storage import sha256_bytes
 from jobs.common.verified import VerifiedFile, verify

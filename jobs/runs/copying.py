@@ -1,0 +1,239 @@
+"""Copying what a side saved, file by file: every byte is hashed as it is written, and no name leads elsewhere.
+
+A side may still have processes that write where the harness reads. So folders and files are opened below open folders,
+never by a path that somebody could replace by a link meanwhile, and no file is opened twice.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import hashlib
+import os
+import re
+import stat
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from ..common.verified import find_difference, identify
+
+PIECE_BYTES = 8 << 20
+"""No more of a file is held in memory."""
+MOST_ENTRIES = 10_000
+"""Files and folders of one checkpoint."""
+MOST_NAME = 500
+"""Characters of a file's name below the folder."""
+_PART = re.compile(r"[A-Za-z0-9._+=@,:-]{1,255}")
+_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+_WRITE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+
+
+class SourceError(Exception):
+    """What shall be copied is not what can be copied, or cannot be read.
+
+    Args:
+        text: Which file, and what is wrong with it.
+        number: The error of the system, where one said so; 0 otherwise.
+    """
+
+    def __init__(self, text: str, number: int = 0) -> None:
+        super().__init__(text)
+        self.number = number
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SavedFile:
+    """One file of a checkpoint."""
+
+    name: str
+    """Relative to the folder, with slashes."""
+    num_bytes: int
+    sha256: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Found:
+    """What lies in a folder."""
+
+    files: dict[str, tuple[int, ...]]
+    """Identity by name."""
+    folders: frozenset[str]
+
+
+def is_name(text: str) -> bool:
+    """Return whether a text names a file below a folder, in characters that every system and every shell takes."""
+    parts = text.split("/")
+    return len(text) <= MOST_NAME and all(_PART.fullmatch(part) and part not in (".", "..") for part in parts)
+
+
+def folders_of(names: Iterable[str]) -> list[str]:
+    """Return every folder that some files lie in, outer ones first."""
+    found = {"/".join(parts[:end]) for parts in (name.split("/") for name in names) for end in range(1, len(parts))}
+    return sorted(found)
+
+
+@contextlib.contextmanager
+def _reading(name: str) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise SourceError(f"{name or '.'}: {error.strerror}", error.errno or 0) from error
+
+
+@contextlib.contextmanager
+def opened_folder(path: Path | str, above: int | None = None) -> Iterator[int]:
+    """Open a folder, not through a link; below an open one if it is given."""
+    descriptor = os.open(path, _FOLDER, dir_fd=above)
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+@contextlib.contextmanager
+def opened_source(path: Path) -> Iterator[int]:
+    """Open the folder to copy from.
+
+    Raises:
+        SourceError: It is not there, a link, or no folder.
+    """
+    with contextlib.ExitStack() as stack:
+        with _reading(path.name):
+            descriptor = stack.enter_context(opened_folder(path))
+        yield descriptor
+
+
+@contextlib.contextmanager
+def _opened_below(root: int, folder: str) -> Iterator[int]:
+    """Open a folder some levels below an open one, no level through a link."""
+    with contextlib.ExitStack() as stack:
+        descriptor = root
+        for part in folder.split("/") if folder else ():
+            descriptor = stack.enter_context(opened_folder(part, descriptor))
+        yield descriptor
+
+
+def find_files(root: int) -> Found:
+    """Return what lies below an open folder.
+
+    Raises:
+        SourceError: Something is neither a file nor a folder, is named oddly, or there is too much of it.
+    """
+    files: dict[str, tuple[int, ...]] = {}
+    folders: list[str] = []
+    waiting = [""]
+    while waiting:
+        folder = waiting.pop()
+        for name, found in _scan(root, folder, MOST_ENTRIES - len(files) - len(folders)):
+            if stat.S_ISDIR(found.st_mode):
+                folders.append(name)
+                waiting.append(name)
+            elif stat.S_ISREG(found.st_mode):
+                files[name] = identify(found)
+            else:
+                raise SourceError(f"{name}: neither a regular file nor a folder")
+    return Found(files=files, folders=frozenset(folders))
+
+
+def _scan(root: int, folder: str, most: int) -> list[tuple[str, os.stat_result]]:
+    found: list[tuple[str, os.stat_result]] = []
+    with _reading(folder), _opened_below(root, folder) as descriptor, os.scandir(descriptor) as entries:
+        for entry in entries:
+            name = f"{folder}/{entry.name}" if folder else entry.name
+            if not is_name(name):
+                raise SourceError(f"{ascii(name)[:MOST_NAME]}: not a name that a file of a checkpoint may have")
+            if len(found) >= most:
+                raise SourceError(f"more than {MOST_ENTRIES} files and folders")
+            found.append((name, entry.stat(follow_symlinks=False)))
+    return found
+
+
+def make_folders(root: int, folders: Iterable[str]) -> None:
+    """Make folders below an open one, outer ones first."""
+    for folder in folders:
+        above, _, name = folder.rpartition("/")
+        with _opened_below(root, above) as descriptor:
+            os.mkdir(name, dir_fd=descriptor)
+
+
+def sync_folders(root: int, folders: Iterable[str]) -> None:
+    """Make the names in folders below an open one durable, and those in itself last."""
+    for folder in sorted(folders, reverse=True):
+        with _opened_below(root, folder) as descriptor:
+            os.fsync(descriptor)
+    os.fsync(root)
+
+
+def check_room(target: int, num_bytes: int) -> None:
+    """Refuse at once what the file system of an open folder has no room for: a file with holes may claim any size.
+
+    Raises:
+        OSError: It has none.
+    """
+    found = os.fstatvfs(target)
+    # Some file systems tell no sizes at all.
+    if found.f_blocks > 0 and num_bytes > found.f_bavail * found.f_frsize:
+        raise OSError(errno.ENOSPC, f"no room for the {num_bytes} bytes of a checkpoint")
+
+
+def copy_file(source: int, target: int, name: str, expected: tuple[int, ...] | None, *, durable: bool) -> SavedFile:
+    """Copy one file from below an open folder to the same name below another one, read-only.
+
+    Args:
+        source: The folder to copy from.
+        target: The folder to copy to; the folders between it and the file are there.
+        name: The file.
+        expected: Its identity, if it must not have changed since, nor change meanwhile.
+        durable: Whether the copy shall outlive the machine.
+
+    Raises:
+        SourceError: It cannot be read, or changed.
+        OSError: The copy cannot be written.
+    """
+    folder, _, last = name.rpartition("/")
+    with contextlib.ExitStack() as stack:
+        with _reading(name):
+            reading = os.open(last, _READ, dir_fd=stack.enter_context(_opened_below(source, folder)))
+            stack.callback(os.close, reading)
+            found = os.fstat(reading)
+        if not stat.S_ISREG(found.st_mode):
+            raise SourceError(f"{name}: not a regular file")
+        _expect(name, expected, found)
+        writing = os.open(last, _WRITE, 0o600, dir_fd=stack.enter_context(_opened_below(target, folder)))
+        stack.callback(os.close, writing)
+        sha256 = _copy_bytes(name, reading, writing, found.st_size)
+        with _reading(name):
+            after = os.fstat(reading)
+        _expect(name, expected, after)
+        os.fchmod(writing, 0o444)
+        if durable:
+            os.fsync(writing)
+    return SavedFile(name=name, num_bytes=found.st_size, sha256=sha256)
+
+
+def _expect(name: str, expected: tuple[int, ...] | None, found: os.stat_result) -> None:
+    if expected is not None and (changed := find_difference(expected, identify(found))):
+        raise SourceError(f"{name}: its {changed} changed after the side said that it is saved")
+
+
+def _copy_bytes(name: str, reading: int, writing: int, num_bytes: int) -> str:
+    """Copy as many bytes as a file had when it was opened, however it grows; return their SHA-256."""
+    digest = hashlib.sha256()
+    buffer = memoryview(bytearray(min(PIECE_BYTES, num_bytes)))
+    left = num_bytes
+    while left:
+        with _reading(name):
+            size = os.readv(reading, [buffer[: min(PIECE_BYTES, left)]])
+        if not size:
+            raise SourceError(f"{name}: {left} of {num_bytes} bytes are missing at its end")
+        digest.update(buffer[:size])
+        _write(writing, buffer[:size])
+        left -= size
+    return digest.hexdigest()
+
+
+def _write(descriptor: int, data: memoryview) -> None:
+    while data:
+        data = data[os.write(descriptor, data) :]
