@@ -9,7 +9,7 @@ from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from campaign import database, documents, files
+from campaign import database, documents, files, registry
 from campaign.collect import Collection, collect, require_intact
 from campaign.errors import CampaignError, ExitCode, StateError
 from campaign.evaluation import Evaluation, evaluate, forget_verdict
@@ -38,6 +38,8 @@ class Report:
     evaluation: Evaluation
     verdict: Path
     page: Path
+    notes: tuple[str, ...]
+    """What a person should know."""
 
 
 def choose_candidate(frozen: Frozen, entries: Sequence[documents.Entry], wanted: str | None) -> str:
@@ -140,10 +142,19 @@ def report(paths: HomePaths, ledger: Ledger, *, candidate: str | None, environme
     judged = evaluate(paths, frozen, name, environment=environment)
     files.replace(evaluation.verdict, judged.printed)
     chain = Chain(entries=ledger.entries, head=ledger.head)
-    files.replace(evaluation.provenance, build_provenance(frozen, collection, name, chain).to_bytes())
+    known = registry.known_against(frozen, frozen_candidates(ledger.entries), environment)
+    provenance = build_provenance(frozen, collection, name, chain).replace(registry=known)
+    files.replace(evaluation.provenance, provenance.to_bytes())
     page = _render(paths, name)
     _record(ledger, name, judged)
-    return Report(candidate=name, collection=collection, evaluation=judged, verdict=evaluation.verdict, page=page)
+    return Report(
+        candidate=name,
+        collection=collection,
+        evaluation=judged,
+        verdict=evaluation.verdict,
+        page=page,
+        notes=(f"the registry of freezes was not read: {known.problem}",) if known.problem else (),
+    )
 
 
 def gate_rows(printed: bytes) -> list[list[str]]:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import itertools
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -17,6 +18,23 @@ settings.load_profile("campaign")
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--update-golden", action="store_true", help="rewrite golden files instead of comparing")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def registries(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[], Path]]:
+    """Keep the registry of freezes of whoever runs the tests out of them."""
+    folder, numbers = tmp_path_factory.mktemp("registries"), itertools.count()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("CAMPAIGN_REGISTRY", str(folder / "shared.jsonl"))
+        yield lambda: folder / f"{next(numbers)}.jsonl"
+
+
+@pytest.fixture(autouse=True)
+def registry(registries: Callable[[], Path], monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Give every test a registry of its own, which is not there yet."""
+    path = registries()
+    monkeypatch.setenv("CAMPAIGN_REGISTRY", str(path))
+    return path
 
 
 @pytest.fixture

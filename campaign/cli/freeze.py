@@ -15,11 +15,12 @@ import click
 from campaign.cli.options import absolute, find_home, json_option
 from campaign.cli.output import Output
 from campaign.config.load import load_config
-from campaign.freeze import Result, freeze_baseline
+from campaign.freeze import Result, freeze_baseline, with_note
 from campaign.freeze_candidate import freeze_candidate, read_configuration
 from campaign.frozen import read_frozen
 from campaign.paths import HomePaths
 from campaign.programs import find_programs
+from campaign.registry import register
 from campaign.sides import Progress, no_progress
 from campaign.submission.desk import settle_home
 
@@ -71,7 +72,9 @@ def command(
             result = _freeze_candidate(candidate, candidate_config, home, progress, output)
         else:
             result = _freeze_baseline(config, candidate_config, home, progress)
-    _say(result, output)
+    own = "" if result.id == "baseline" else result.id
+    note = register(HomePaths(result.home), own, os.environ, time.time)
+    _say(with_note(result, note) if note else result, output)
 
 
 def _freeze_baseline(config: Path | None, option: Path | None, home: Path | None, progress: Progress) -> Result:

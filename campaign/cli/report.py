@@ -81,6 +81,8 @@ def command(*, candidate: str | None, exit_zero: bool, home: HomePaths, output: 
     with opened as ledger:
         made = report(home, ledger, candidate=candidate, environment=os.environ)
     output.note(describe(made.collection))
+    for note in made.notes:
+        output.note(f"note: {note}")
     exit_code = made.evaluation.verdict.exit_code
     output.result(_text(made, home), _value(made, home, exit_code))
     return int(ExitCode.DONE if exit_zero else exit_code)
