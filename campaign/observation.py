@@ -9,7 +9,9 @@ from pathlib import Path
 
 from campaign.documents import Ended, JobIdentity, Protocol, Receipt, Start, Started
 from campaign.errors import EvidenceError, InfrastructureError
+from campaign.extension import Extension, read_extension
 from campaign.files import read_regular, sha256_bytes
+from campaign.keys import AttemptKey
 from campaign.paths import AllocationPaths, HomePaths
 from campaign.processes import Machine, Process, is_alive
 from campaign.scheduler import JobRecord, Slurm, Stage, newest
@@ -37,10 +39,12 @@ class View:
     history: History
     slots: Mapping[str, SlotStatus]
     """By name, in the order of the protocol: the baseline's and those of one candidate."""
-    attempts: Mapping[tuple[str, int], AttemptStatus]
-    """Every attempt of every candidate."""
+    attempts: Mapping[AttemptKey, AttemptStatus]
+    """Every attempt of every candidate; of a run every segment."""
     troubles: tuple[str, ...]
     """Schedulers that did not answer, and why."""
+    extension: Extension = field(default_factory=Extension)
+    """Which extensions are due for the candidate."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,7 +66,7 @@ class Observer:
             now: Seconds since the epoch.
         """
         facts = {
-            (attempt.slot, attempt.attempt): read_attempt(self.paths, attempt)
+            attempt.key: read_attempt(self.paths, attempt)
             for slot in history.slots
             for attempt in history.attempts(slot)
         }
@@ -71,20 +75,21 @@ class Observer:
         places = {name: self._allocation(history, name, jobs.get(name), now) for name in history.allocations}
         # A job may have sealed an attempt after its files were read and ended before it was asked for: look again.
         open_keys = [key for key, found in facts.items() if found.receipt is None]
-        facts |= {key: read_attempt(self.paths, history.slots[key[0]][key[1]]) for key in open_keys}
+        facts |= {key: read_attempt(self.paths, history.attempt(key)) for key in open_keys}
         attempts = {
             key: resolve_attempt(
-                history.slots[key[0]][key[1]],
-                history.allocations[history.slots[key[0]][key[1]].allocation],
+                history.attempt(key),
+                history.allocations[history.attempt(key).allocation],
                 found,
-                places[history.slots[key[0]][key[1]].allocation],
+                places[history.attempt(key).allocation],
                 now=now,
                 patience=self.patience,
             )
             for key, found in facts.items()
         }
-        slots = resolve_slots(protocol, candidate, history, attempts)
-        return View(history=history, slots=slots, attempts=attempts, troubles=tuple(troubles))
+        extension = read_extension(self.paths, protocol, candidate, history.reported)
+        slots = resolve_slots(protocol, candidate, history, attempts, extension.due)
+        return View(history=history, slots=slots, attempts=attempts, troubles=tuple(troubles), extension=extension)
 
     def _allocation(self, history: History, name: str, job: Job | None, now: float) -> AllocationFacts:
         allocation = history.allocations[name]
@@ -98,7 +103,8 @@ class Observer:
         folder = self.paths.allocation(name)
         started = _read_started(folder)
         signs = [submission.submitted_at, started.at if started else 0.0, _modified(folder.log), _modified(folder.root)]
-        signs += [_modified(self.paths.attempt(one.slot, one.attempt).root) for one in allocation.attempts]
+        folders = [self.paths.attempt(one.slot, one.attempt, one.segment) for one in allocation.attempts]
+        signs += [_modified(path) for own in folders for path in (own.root, own.checkpoints)]
         return AllocationFacts(started=started, ended=_read_ended(folder), job=job, last_sign_at=max(signs))
 
     def _jobs(self, history: History, names: Sequence[str], now: float) -> tuple[dict[str, Job], list[str]]:
@@ -169,11 +175,11 @@ def _say(error: InfrastructureError) -> str:
     return f"{error.what}: {error.why}" if error.why else error.what
 
 
-def _unresolved(history: History, facts: Mapping[tuple[str, int], AttemptFacts]) -> list[str]:
+def _unresolved(history: History, facts: Mapping[AttemptKey, AttemptFacts]) -> list[str]:
     """Return the allocations of which an attempt has neither a receipt nor an ending in the ledger."""
     names: dict[str, None] = {}
-    for (slot, number), found in facts.items():
-        attempt = history.slots[slot][number]
+    for key, found in facts.items():
+        attempt = history.attempt(key)
         if found.receipt is None and attempt.ended is None:
             names.setdefault(attempt.allocation)
     return list(names)
@@ -278,9 +284,10 @@ def _read_ended(folder: AllocationPaths) -> Ended | None:
 
 
 def _check_receipt(receipt: Receipt, attempt: Attempt) -> str:
-    said = (receipt.slot, receipt.attempt, receipt.allocation)
-    wanted = (attempt.slot, attempt.attempt, attempt.allocation)
-    return "" if said == wanted else f"the receipt in its folder is that of {said[0]} attempt {said[1]} in {said[2]}"
+    said = AttemptKey(receipt.slot, receipt.attempt, receipt.segment)
+    if (said, receipt.allocation) == (attempt.key, attempt.allocation):
+        return ""
+    return f"the receipt in its folder is that of {said.text} in {receipt.allocation}"
 
 
 def read_attempt(paths: HomePaths, attempt: Attempt) -> AttemptFacts:
@@ -289,7 +296,7 @@ def read_attempt(paths: HomePaths, attempt: Attempt) -> AttemptFacts:
     A document that cannot be used is a problem, never an ending; so is one that its allocation did not leave, or one
     that it left and that is gone.
     """
-    folder = paths.attempt(attempt.slot, attempt.attempt)
+    folder = paths.attempt(attempt.slot, attempt.attempt, attempt.segment)
     # First of all: every receipt that it names is there already.
     ended = _read_ended(paths.allocation(attempt.allocation))
     _refresh(folder.root)
@@ -304,7 +311,7 @@ def read_attempt(paths: HomePaths, attempt: Attempt) -> AttemptFacts:
             receipt = Receipt.parse(data, where=str(folder.receipt))
             problem = _check_receipt(receipt, attempt)
         if ended is not None and not problem:
-            problem = ended.contradiction(f"{attempt.slot}/{attempt.attempt}", digest)
+            problem = ended.contradiction(attempt.key.receipt_name, digest)
     except EvidenceError as error:
         problem = f"{error.where}: {error.what}"
     except OSError as error:

@@ -22,6 +22,7 @@ from campaign.case_tensors import unpack
 from campaign.errors import EvidenceError, InfrastructureError, StateError
 from campaign.frozen import Frozen
 from campaign.inputs import check_before_use
+from campaign.keys import AttemptKey
 from campaign.paths import TENSORS, HomePaths
 from campaign.sealed import SealedAttempt, TamperedError, expect, read_attempt
 from campaign.submission.acts import History, IntendedAttempt
@@ -128,7 +129,7 @@ def read_retained(paths: HomePaths, frozen: Frozen, history: History, slot: str,
     """
     if frozen.slots()[slot].kind not in CASE_KINDS:
         raise StateError(f"{slot} is no numerical case", hint="cases are baseline/control-case/... and ID/case/...")
-    known = history.slots[slot][attempt]
+    known = history.attempt(AttemptKey(slot, attempt))
     intended = _intended(history, known.allocation, slot)
     plan = build_plan(frozen, paths, "rerun", ALLOCATION, [intended])
     expected = expect(frozen, plan.attempts[0], known.allocation)

@@ -3,17 +3,21 @@
 Evidence counts in this order: a sealed receipt, an ending in the ledger, the queue, the accounting database. What none
 of them tells is unknown, and unknown is neither success nor failure: nothing is submitted again because of it. A job
 that the scheduler no longer knows becomes lost once it gave no sign of life for a deadline.
+
+An attempt at a run is a chain of segments, each of which is looked at like an attempt of its own. Its ending is that of
+its last segment, and what decides about another attempt sees that one alone.
 """
 
 from __future__ import annotations
 
 import enum
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
 from acceptance.formats import Ending
 from campaign.documents import Ended, Protocol, Receipt, Retries, Slot, Started, slot_for
+from campaign.keys import AttemptKey
 from campaign.submission.acts import Allocation, Attempt, History
 
 
@@ -37,15 +41,23 @@ class SlotState(enum.StrEnum):
     RUNNING = "running"
     UNKNOWN = "unknown"
     COMPLETED = "completed"
+    CUT = "cut"
+    """A run whose last segment was cut off, and that goes on in another one, which is not yet submitted."""
     RETRYABLE = "retryable"
     """Ended in a way that allows another attempt, which is not yet submitted."""
     EXHAUSTED = "exhausted"
     """Ended in such a way, but the retry rule grants no further attempt."""
     FAILED = "failed"
     """Ended in a way that is final."""
+    NOT_DUE = "not due"
+    """A run of an extension that no verdict asks for."""
 
 
-MISSING = frozenset({SlotState.PLANNED, SlotState.RETRYABLE})
+CUTS = frozenset(
+    {Ending.TIME_LIMIT, Ending.PREEMPTED, Ending.NODE_FAIL, Ending.LOST, Ending.CANCELLED, Ending.NO_SPACE}
+)
+"""Endings of a segment after which the same attempt at a run goes on in another one."""
+MISSING = frozenset({SlotState.PLANNED, SlotState.CUT, SlotState.RETRYABLE})
 """States in which a slot may be submitted."""
 ACTIVE = frozenset({SlotState.INTERRUPTED, SlotState.PENDING, SlotState.RUNNING, SlotState.UNKNOWN})
 """States that will change without a new attempt."""
@@ -113,10 +125,12 @@ class Patience:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AttemptStatus:
-    """The state of one attempt."""
+    """The state of one attempt, or of one segment of an attempt at a run."""
 
     slot: str
     attempt: int
+    segment: int = 0
+    """Which segment of a run; 0 for everything else."""
     allocation: str
     job: str
     state: AttemptState
@@ -126,6 +140,32 @@ class AttemptStatus:
     source: str
     """What tells: ``receipt``, ``ledger``, ``squeue``, ``sacct``, ``process``, ``files``."""
     receipt: Receipt | None
+
+    @property
+    def key(self) -> AttemptKey:
+        """What names it."""
+        return AttemptKey(self.slot, self.attempt, self.segment)
+
+
+Chain: TypeAlias = tuple[AttemptStatus, ...]
+"""The segments of one attempt at a run, in order; a single one for everything else."""
+
+
+def chains_of(attempts: Sequence[AttemptStatus]) -> tuple[Chain, ...]:
+    """Return a slot's attempts as chains of segments, in the order given."""
+    chains: dict[int, list[AttemptStatus]] = {}
+    for one in attempts:
+        chains.setdefault(one.attempt, []).append(one)
+    return tuple(tuple(chain) for chain in chains.values())
+
+
+def deciding(chain: Chain) -> AttemptStatus:
+    """Return the segment whose ending is the attempt's: the last one.
+
+    A segment that was given up and sealed another ending after all, which allowed no further one, ended the attempt
+    then: what came after it is surplus.
+    """
+    return next((one for one in chain if one.ending is not None and one.ending not in CUTS), chain[-1])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -137,6 +177,12 @@ class SlotStatus:
     """The slot's name with the candidate's id."""
     state: SlotState
     attempts: tuple[AttemptStatus, ...]
+    """In order; of a run every segment of every attempt."""
+
+    @property
+    def chains(self) -> tuple[Chain, ...]:
+        """The attempts, each as its segments."""
+        return chains_of(self.attempts)
 
     @property
     def reason(self) -> str:
@@ -146,12 +192,16 @@ class SlotStatus:
     @property
     def endings(self) -> tuple[Ending, ...]:
         """The endings of the attempts that have ended, in order."""
-        return tuple(attempt.ending for attempt in self.attempts if attempt.ending is not None)
+        return _endings(self.chains)
 
     @property
     def completed(self) -> AttemptStatus | None:
-        """The lowest-numbered completed attempt."""
-        return next((one for one in self.attempts if one.ending is Ending.COMPLETED), None)
+        """The lowest-numbered completed attempt; of a run its last segment."""
+        return next((one for one in map(deciding, self.chains) if one.ending is Ending.COMPLETED), None)
+
+
+def _endings(chains: Sequence[Chain]) -> tuple[Ending, ...]:
+    return tuple(one.ending for one in map(deciding, chains) if one.ending is not None)
 
 
 _ENDING_OF_STATE = {
@@ -178,6 +228,18 @@ def ending_of_state(state: str, *, began: bool) -> Ending:
     if state == "OUT_OF_MEMORY" and began:
         return Ending.CRASH
     return _ENDING_OF_STATE.get(state, Ending.LOST)
+
+
+def rule_of_runs(retries: Retries) -> Retries:
+    """Return what of the retry rule holds for runs: one whose segments are used up does not start again from nothing.
+
+    The other endings, and how many attempts there may be, are as for everything else; acceptance does the same.
+    """
+    never = (Ending.TIME_LIMIT, Ending.WINDOW_SHORT)
+    return retries.replace(
+        again=tuple(one for one in retries.again if one not in never),
+        again_once=tuple(one for one in retries.again_once if one not in never),
+    )
 
 
 def allows_another(retries: Retries, endings: Sequence[Ending]) -> bool:
@@ -277,6 +339,7 @@ def resolve_attempt(
     return AttemptStatus(
         slot=attempt.slot,
         attempt=attempt.attempt,
+        segment=attempt.segment,
         allocation=attempt.allocation,
         job=where.job.job,
         state=state,
@@ -296,29 +359,40 @@ _SLOT_STATE = {
 }
 
 
-def resolve_slot(attempts: Sequence[AttemptStatus], retries: Retries) -> SlotState:
-    """Return the state of a slot from its attempts, in order of their numbers."""
+def resolve_slot(attempts: Sequence[AttemptStatus], retries: Retries, *, max_segments: int = 0) -> SlotState:
+    """Return the state of a slot from its attempts, in order of their numbers.
+
+    Args:
+        attempts: Its attempts; of a run every segment.
+        retries: The retry rule.
+        max_segments: Most segments of an attempt at a run; 0 for everything else.
+    """
     if not attempts:
         return SlotState.PLANNED
     for attempt in attempts:
         if attempt.state is not AttemptState.ENDED:
             return _SLOT_STATE[attempt.state]
-    endings = [attempt.ending for attempt in attempts if attempt.ending is not None]
+    rule = rule_of_runs(retries) if max_segments else retries
+    chains = chains_of(attempts)
+    endings = _endings(chains)
     if Ending.COMPLETED in endings:
         before = endings[: endings.index(Ending.COMPLETED)]
         # A completed attempt counts only if every earlier one ended in a way that allowed it.
-        return SlotState.COMPLETED if allows_another(retries, before) else SlotState.FAILED
-    if allows_another(retries, endings):
+        return SlotState.COMPLETED if allows_another(rule, before) else SlotState.FAILED
+    is_cut = max_segments > 0 and endings[-1] in CUTS
+    if is_cut and chains[-1][-1].segment < max_segments and allows_another(rule, endings[:-1]):
+        return SlotState.CUT
+    if allows_another(rule, endings):
         return SlotState.RETRYABLE
-    last = endings[-1]
-    return SlotState.EXHAUSTED if last in (*retries.again, *retries.again_once) else SlotState.FAILED
+    return SlotState.EXHAUSTED if is_cut or endings[-1] in (*rule.again, *rule.again_once) else SlotState.FAILED
 
 
 def resolve_slots(
     protocol: Protocol,
     candidate: str,
     history: History,
-    attempts: Mapping[tuple[str, int], AttemptStatus],
+    attempts: Mapping[AttemptKey, AttemptStatus],
+    due: Collection[str] = (),
 ) -> dict[str, SlotStatus]:
     """Return the state of every slot, by name, in the order of the protocol.
 
@@ -326,13 +400,19 @@ def resolve_slots(
         protocol: The frozen protocol.
         candidate: Id of the candidate; empty for the baseline's slots alone.
         history: What the ledger says.
-        attempts: The state of every attempt.
+        attempts: The state of every attempt, segment by segment.
+        due: The recipes whose extension is due for this candidate.
     """
     states: dict[str, SlotStatus] = {}
+    added = protocol.extension_runs()
+    max_segments = protocol.convergence.max_segments if protocol.convergence is not None else 0
     for slot in protocol.slots:
         if slot.side == "candidate" and not candidate:
             continue
         name = slot_for(slot.slot, candidate)
-        own = tuple(attempts[name, one.attempt] for one in history.attempts(name))
-        states[name] = SlotStatus(slot=slot, name=name, state=resolve_slot(own, protocol.retries), attempts=own)
+        own = tuple(attempts[one.key] for one in history.attempts(name))
+        state = resolve_slot(own, protocol.retries, max_segments=max_segments if slot.kind == "run" else 0)
+        if slot.slot in added and slot.workload not in due and state not in (SlotState.COMPLETED, *ACTIVE):
+            state = SlotState.NOT_DUE
+        states[name] = SlotStatus(slot=slot, name=name, state=state, attempts=own)
     return states

@@ -14,6 +14,7 @@ from acceptance.formats import Ending
 from campaign import files
 from campaign.documents import CheckpointName, Document, Entry, Natural, Positive
 from campaign.errors import EvidenceError
+from campaign.keys import AttemptKey
 
 Cluster: TypeAlias = Literal["slurm", "local"]
 
@@ -101,13 +102,22 @@ class EndedAttempt(Document):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Attempt:
-    """One attempt as the ledger knows it."""
+    """One attempt, or one segment of an attempt at a run, as the ledger knows it."""
 
     slot: str
     attempt: int
+    segment: int = 0
+    """Which segment of a run; 0 for everything else."""
     updates: int
+    resume: CheckpointName | None = None
+    """What the segment starts from; None for the beginning."""
     allocation: str
     ended: EndedAttempt | None
+
+    @property
+    def key(self) -> AttemptKey:
+        """What names it."""
+        return AttemptKey(self.slot, self.attempt, self.segment)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -157,14 +167,21 @@ class History:
 
     submissions: dict[str, Submission] = field(default_factory=dict)
     allocations: dict[str, Allocation] = field(default_factory=dict)
-    slots: dict[str, dict[int, Attempt]] = field(default_factory=dict)
+    slots: dict[str, dict[AttemptKey, Attempt]] = field(default_factory=dict)
+    """Every attempt, a run's segment by segment, by the slot's name."""
+    reported: dict[str, str] = field(default_factory=dict)
+    """SHA-256 of the verdict of the last report on each candidate."""
     candidates: list[str] = field(default_factory=list)
     """Ids of the frozen candidates, oldest first."""
 
     def attempts(self, slot: str) -> list[Attempt]:
-        """Return a slot's attempts in order of their numbers."""
+        """Return a slot's attempts in order of their numbers, each of a run segment by segment."""
         known = self.slots.get(slot, {})
-        return [known[number] for number in sorted(known)]
+        return [known[key] for key in sorted(known)]
+
+    def attempt(self, key: AttemptKey) -> Attempt:
+        """Return one attempt, or one segment of an attempt at a run; KeyError if it was never intended."""
+        return self.slots[key.slot][key]
 
     def open_submissions(self) -> list[Submission]:
         """Return the submissions that were intended but have no job, in order; not those that a person gave up."""
@@ -199,14 +216,17 @@ def _note_intent(history: History, entry: Entry) -> None:
             attempts=planned.attempts,
             cancelled=None,
         )
-        for attempt in planned.attempts:
-            history.slots.setdefault(attempt.slot, {})[attempt.attempt] = Attempt(
-                slot=attempt.slot,
-                attempt=attempt.attempt,
-                updates=attempt.updates,
+        for one in planned.attempts:
+            attempt = Attempt(
+                slot=one.slot,
+                attempt=one.attempt,
+                segment=one.segment,
+                updates=one.updates,
+                resume=one.resume,
                 allocation=planned.allocation,
                 ended=None,
             )
+            history.slots.setdefault(attempt.slot, {})[attempt.key] = attempt
 
 
 def _submission(history: History, key: str, entry: Entry) -> Submission:
@@ -236,10 +256,11 @@ def _note_cancelled(history: History, entry: Entry) -> None:
 
 def _note_ended(history: History, entry: Entry) -> None:
     data = _parse(EndedAttempt, entry)
-    known = history.slots.get(data.slot, {}).get(data.attempt)
+    key = AttemptKey(data.slot, data.attempt, data.segment)
+    known = history.slots.get(data.slot, {}).get(key)
     if known is None:
-        raise EvidenceError(f"ended names an unknown attempt of {data.slot}", where=f"ledger.jsonl:{entry.seq}")
-    history.slots[data.slot][data.attempt] = replace(known, ended=data)
+        raise EvidenceError(f"ended names an unknown attempt: {key.text}", where=f"ledger.jsonl:{entry.seq}")
+    history.slots[data.slot][key] = replace(known, ended=data)
 
 
 def _note_candidate(history: History, entry: Entry) -> None:
@@ -250,6 +271,13 @@ def _note_candidate(history: History, entry: Entry) -> None:
         history.candidates.append(candidate)
 
 
+def _note_reported(history: History, entry: Entry) -> None:
+    candidate, verdict = entry.data.get("candidate"), entry.data.get("verdict_sha256")
+    if not isinstance(candidate, str) or not isinstance(verdict, str):
+        raise EvidenceError("reported names no candidate, or no verdict", where=f"ledger.jsonl:{entry.seq}")
+    history.reported[candidate] = verdict
+
+
 _NOTES: dict[str, Callable[[History, Entry], None]] = {
     "intent": _note_intent,
     "submitted": _note_submitted,
@@ -257,6 +285,7 @@ _NOTES: dict[str, Callable[[History, Entry], None]] = {
     "cancelled": _note_cancelled,
     "ended": _note_ended,
     "froze_candidate": _note_candidate,
+    "reported": _note_reported,
 }
 
 

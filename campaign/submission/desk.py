@@ -332,6 +332,7 @@ def record_endings(ledger: ledgers.Ledger, view: View) -> list[acts.EndedAttempt
         ended = acts.EndedAttempt(
             slot=status.slot,
             attempt=status.attempt,
+            segment=status.segment,
             allocation=status.allocation,
             ending=status.ending,
             reason=status.reason,

@@ -8,13 +8,25 @@ from typing import Literal
 
 from campaign import files
 from campaign.calibration import CASE_KINDS, pilot_rate, updates_per_window
-from campaign.documents import AllocationPlan, PlannedAttempt, Receipt, Runnable, Side, SideName, Slot, slot_for
+from campaign.documents import (
+    AllocationPlan,
+    CheckpointName,
+    PlannedAttempt,
+    Receipt,
+    Runnable,
+    Side,
+    SideName,
+    Slot,
+    slot_for,
+)
 from campaign.errors import EvidenceError, StateError
 from campaign.frozen import Frozen
+from campaign.keys import AttemptKey
 from campaign.packing import pack
 from campaign.paths import INPUTS, HomePaths, SnapshotPaths
-from campaign.state import SlotStatus
+from campaign.state import SlotState, SlotStatus
 from campaign.submission.acts import Cluster, History, IntendedAllocation, IntendedAttempt
+from campaign.submission.resume import read_newest
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,18 +76,39 @@ def canonical_inputs(pilot: Receipt) -> str:
     raise EvidenceError(f"the pilot completed without {INPUTS}", where=pilot.slot)
 
 
+def next_key(status: SlotStatus) -> AttemptKey:
+    """Return the next try at a slot: another attempt or, of a run that was cut, the next segment of the last one."""
+    if status.slot.kind != "run":
+        return AttemptKey(status.name, 1 + len(status.attempts))
+    if not status.attempts:
+        return AttemptKey(status.name, 1, 1)
+    last = status.attempts[-1].key
+    if status.state is SlotState.CUT:
+        return AttemptKey(last.slot, last.attempt, last.segment + 1)
+    return AttemptKey(last.slot, last.attempt + 1, 1)
+
+
+def _resume(paths: HomePaths, status: SlotStatus, key: AttemptKey, manifest_sha256: str) -> CheckpointName | None:
+    """Return the checkpoint that a segment starts from; None for the beginning."""
+    earlier = [one.key for one in status.attempts if one.attempt == key.attempt] if key.segment else []
+    return read_newest(paths, earlier, manifest_sha256)
+
+
 def _intended(
-    status: SlotStatus, states: Mapping[str, SlotStatus], history: History, frozen: Frozen, candidate: str
+    status: SlotStatus, states: Mapping[str, SlotStatus], paths: HomePaths, frozen: Frozen, candidate: str
 ) -> IntendedAttempt:
-    """Return the next attempt at a slot."""
+    """Return the next attempt at a slot, or the next segment of one at a run."""
     pilots = _pilot_receipts(status, states, candidate)
-    is_case = status.slot.kind in CASE_KINDS
-    rates = [] if is_case else [pilot_rate(receipt) for receipt in pilots.values()]
+    key = next_key(status)
+    is_case, is_run = status.slot.kind in CASE_KINDS, status.slot.kind == "run"
+    rates = [] if is_case or is_run else [pilot_rate(receipt) for receipt in pilots.values()]
     return IntendedAttempt(
-        slot=status.name,
-        attempt=1 + len(history.attempts(status.name)),
+        slot=key.slot,
+        attempt=key.attempt,
         updates=updates_per_window(frozen.protocol.throughput, rates, status.endings) if rates else 0,
         inputs_sha256=canonical_inputs(pilots[pilot_of(status.slot, "baseline", candidate)]) if is_case else "",
+        segment=key.segment,
+        resume=_resume(paths, status, key, frozen.manifest_sha256),
     )
 
 
@@ -152,6 +185,8 @@ def build_plan(
                 order=slot.order,
                 updates=attempt.updates,
                 inputs_sha256=attempt.inputs_sha256,
+                segment=attempt.segment,
+                resume=attempt.resume,
             )
             for slot, attempt in zip(slots, attempts, strict=True)
         ),
@@ -186,6 +221,9 @@ def make_batches(
         candidate: Id of the candidate; empty for none.
         cluster: Where they shall run.
         array_limit: Most jobs of one array.
+
+    Raises:
+        EvidenceError: The checkpoint that a run goes on from is damaged, or cannot be looked at.
     """
     resources = frozen.manifest.resources
     packed = pack([states[name].slot for name in chosen], int(resources["submission"]["workloads_per_allocation"]))
@@ -201,7 +239,7 @@ def make_batches(
         allocations = []
         for name, slots in zip(chunk, packed[start : start + size], strict=True):
             attempts = tuple(
-                _intended(states[slot_for(slot.slot, candidate)], states, history, frozen, candidate) for slot in slots
+                _intended(states[slot_for(slot.slot, candidate)], states, paths, frozen, candidate) for slot in slots
             )
             plan = build_plan(frozen, paths, key, name, attempts)
             digest = files.sha256_bytes(plan.to_bytes())

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 from campaign.errors import InfrastructureError
+from campaign.keys import AttemptKey
 from campaign.observation import View
 from campaign.state import AttemptState, SlotState, SlotStatus
 
@@ -50,8 +51,8 @@ def _is_settled(view: View) -> bool:
     return all(status.state is AttemptState.ENDED for status in view.attempts.values())
 
 
-def _fingerprint(view: View) -> tuple[tuple[str, int, str], ...]:
-    return tuple((status.slot, status.attempt, status.state.value) for status in view.attempts.values())
+def _fingerprint(view: View) -> tuple[tuple[AttemptKey, str], ...]:
+    return tuple((status.key, status.state.value) for status in view.attempts.values())
 
 
 def wait_for_jobs(

@@ -1,0 +1,94 @@
+"""Which checkpoint the next segment of a run starts from: the newest one that is complete."""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+from collections.abc import Sequence
+from pathlib import Path
+
+from campaign.documents import Checkpoint, CheckpointName
+from campaign.errors import EvidenceError
+from campaign.files import read_regular, sha256_bytes
+from campaign.keys import AttemptKey
+from campaign.paths import AttemptPaths, CheckpointPaths, HomePaths
+
+_FINAL = re.compile(r"[1-9][0-9]{0,17}")
+"""Name of a checkpoint's folder: it appears whole, by rename. What is being written has another one."""
+_HINT = (
+    "restore the folder from a copy of the home: an older checkpoint is never taken instead; "
+    "what else is missing can go on: campaign submit --only GLOB"
+)
+
+
+def read_saved_updates(attempt: AttemptPaths) -> list[int]:
+    """Return the updates behind each checkpoint of a segment, in order.
+
+    Raises:
+        EvidenceError: The folder cannot be looked at.
+    """
+    try:
+        with os.scandir(attempt.checkpoints) as entries:
+            return sorted(int(entry.name) for entry in entries if _FINAL.fullmatch(entry.name))
+    except FileNotFoundError:
+        return []
+    except OSError as error:
+        raise EvidenceError(
+            f"the checkpoints cannot be looked at: {error.strerror}", where=str(attempt.checkpoints), hint=_HINT
+        ) from error
+
+
+def read_newest(paths: HomePaths, segments: Sequence[AttemptKey], manifest_sha256: str) -> CheckpointName | None:
+    """Return the newest checkpoint of the last segment that has any; None if there is none.
+
+    Args:
+        paths: The home.
+        segments: The segments of one attempt at a run, in order.
+        manifest_sha256: Of the campaign.
+
+    Raises:
+        EvidenceError: It is damaged: a segment that starts from it would be refused, which is final.
+    """
+    for key in reversed(segments):
+        folder = paths.attempt(key.slot, key.attempt, key.segment)
+        if updates := read_saved_updates(folder):
+            return _read_name(folder.checkpoint(updates[-1]), key, updates[-1], manifest_sha256)
+    return None
+
+
+def _read_name(folder: CheckpointPaths, key: AttemptKey, update: int, manifest_sha256: str) -> CheckpointName:
+    try:
+        data = read_regular(folder.document)
+        checkpoint = Checkpoint.parse(data, where=str(folder.document))
+    except EvidenceError as error:
+        raise _damaged(error.where, error.what, key) from error
+    said = (AttemptKey(checkpoint.slot, checkpoint.attempt, checkpoint.segment), checkpoint.update)
+    if said != (key, update):
+        raise _damaged(str(folder.document), f"it is that of {said[0].text} after update {said[1]}", key)
+    if checkpoint.manifest_sha256 != manifest_sha256:
+        raise _damaged(str(folder.document), "it is that of another campaign", key)
+    for saved in checkpoint.files:
+        _check_size(folder.files / saved.name, saved.bytes, key)
+    return CheckpointName(segment=key.segment, update=update, sha256=sha256_bytes(data))
+
+
+def _check_size(path: Path, num_bytes: int, key: AttemptKey) -> None:
+    """Refuse a file that is gone or cut off; its digest is the harness's to check, since it may be large."""
+    try:
+        found = path.lstat()
+    except OSError as error:
+        raise _damaged(str(path), f"cannot be looked at: {error.strerror}", key) from error
+    if not stat.S_ISREG(found.st_mode):
+        raise _damaged(str(path), "not a regular file", key)
+    if found.st_size != num_bytes:
+        raise _damaged(str(path), f"it has {found.st_size} bytes instead of {num_bytes}", key)
+
+
+def _damaged(where: str, why: str, key: AttemptKey) -> EvidenceError:
+    return EvidenceError(
+        "the newest checkpoint is damaged",
+        where=where,
+        why=f"{why}; {key.text} left it, and the next segment would start from it: nothing was submitted",
+        hint=_HINT,
+    )
