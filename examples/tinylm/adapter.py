@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from tinylm import schedule
+from tinylm import determinism, schedule
 from tinylm.build import make_trainer
 from tinylm.config import read_config
 from tinylm.data import IGNORED, Batch
@@ -125,7 +125,11 @@ class Session:
 
     def engaged(self) -> dict[str, int | str]:
         """The execution path in words, and how often it ran."""
-        return {**self._trainer.backend.description(), **self._trainer.executed()}
+        return {
+            **self._trainer.backend.description(),
+            "deterministic": determinism.in_words(),
+            **self._trainer.executed(),
+        }
 
     def progress(self) -> dict[str, int | float | str]:
         """Where the training stands."""

@@ -8,6 +8,7 @@ from typing import TextIO
 import torch
 
 from tinylm.config import Config
+from tinylm.determinism import make_deterministic
 from tinylm.fast import Fast
 from tinylm.native import Native
 from tinylm.trainer import Backend, Trainer, check_precision
@@ -28,6 +29,8 @@ def make_trainer(
         device: a torch device such as "cpu" or "cuda".
         stream: where log lines go.
     """
+    if config.deterministic:
+        make_deterministic()  # before anything looks at the device
     place = torch.device(device)
     check_precision(config.precision, place)
     built = BACKENDS[backend](config, seed=seed, device=place)

@@ -47,6 +47,7 @@ class Config:
         tied: whether the output head shares the embedding.
         vocab: size of the vocabulary; bytes need 256.
         log_every: updates between two log lines.
+        deterministic: whether the process uses deterministic algorithms alone.
     """
 
     size: str
@@ -70,6 +71,7 @@ class Config:
     tied: bool = True
     vocab: int = 256
     log_every: int = 50
+    deterministic: bool = False
 
     @property
     def shape(self) -> Size:
@@ -84,6 +86,7 @@ _CHOICES = {
     "consensus": ("atc",),
     "targets": ("all", "speech"),
 }
+_FLAGS = ("tied", "deterministic")
 _SMALLEST_COUNT = {
     "workers": 1,
     "batch": 1,
@@ -126,7 +129,7 @@ def _checked(key: str, value: object) -> Any:
         return _checked_choice(key, value)
     if key in _SMALLEST_COUNT:
         return _checked_count(key, value)
-    if key == "tied":
+    if key in _FLAGS:
         return _checked_flag(key, value)
     if key == "gamma" and value == ADAPTIVE:
         return value
