@@ -18,8 +18,9 @@ from ..common.strict import dump_json
 from ..processes import signals
 from ..processes.keeper import become_subreaper, shield
 from . import data, machine
-from .attempt import Context, run_attempt
+from .attempt import run_attempt
 from .conditions import Conditions
+from .context import Context
 from .harnesslog import HarnessLog
 from .receipts import Place
 from .snapshot import TreeError

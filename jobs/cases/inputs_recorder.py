@@ -8,7 +8,7 @@ from pathlib import Path
 
 from ..common.endings import EndedError, Ending
 from ..common.layout import InputsFolder
-from ..common.plan import STATE, Numerical
+from ..common.plan import STATE, Numerical, Workload
 from ..measurement.session import Session
 from ..processes.steps import alone
 from ..tensors.catalog import Catalog, find_reserved, find_unfit
@@ -51,14 +51,16 @@ def record_pass(
 
 
 class InputsRecorder:
-    """Records the canonical inputs of the workload that a session runs.
+    """Records the canonical inputs of a workload that a session runs.
 
     Args:
+        workload: The workload.
         folder: Where they are kept.
         private: The job's private folder.
     """
 
-    def __init__(self, folder: InputsFolder, private: Path) -> None:
+    def __init__(self, workload: Workload, folder: InputsFolder, private: Path) -> None:
+        self._workload = workload
         self._folder = folder
         self._private = private
         self._digests: dict[str, None] = {}
@@ -88,8 +90,8 @@ class InputsRecorder:
         warm = 0 if rules.moments == "fresh" else setting.protocol.rules.warmup_updates
         with self._staged(partner, parameters) as stage:
             inputs = Inputs(
-                workload=setting.workload.name,
-                config_sha256=setting.workload.config_sha256,
+                workload=self._workload.name,
+                config_sha256=self._workload.config_sha256,
                 moments=rules.moments,
                 step=warm,
                 state=tuple(self._record_state(partner, rules, stage)),

@@ -138,6 +138,10 @@ class Protocol:
     workloads: Mapping[str, Workload]
     headers: Mapping[str, tuple[str, ...]]
 
+    def recipe(self, name: str) -> Recipe | None:
+        """Return a recipe by its name; None for the name of a workload, which no recipe has."""
+        return None if self.convergence is None else self.convergence.recipes.get(name)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Runnable:
@@ -210,9 +214,9 @@ class PlannedAttempt:
             ValueError: It is no run, or not one of its recipe.
         """
         found = _RUN_SLOT.fullmatch(self.slot)
-        if found is None or found["recipe"] != self.workload:
+        if found is None or found["recipe"] != self.workload or (seed := int(found["seed"])) > MOST_SEED:
             raise ValueError(f"not the name of a run of recipe {self.workload!r}: {self.slot!r}")
-        return int(found["seed"])
+        return seed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -429,14 +433,21 @@ def _data(value: Any, name: str) -> DataIdentity:
     return identity
 
 
-def _checkpoint_name(value: Any) -> CheckpointName:
-    fields = Fields(value, "allocation.attempts.resume")
+def parse_checkpoint_name(value: Any, where: str) -> CheckpointName:
+    """Parse the name of a checkpoint.
+
+    Raises:
+        ValueError: It is none.
+    """
+    fields = Fields(value, where)
     name = CheckpointName(
         segment=fields.count("segment", minimum=1),
         update=fields.count("update", minimum=1),
         sha256=fields.text("sha256"),
     )
     fields.done()
+    if not _SHA256.fullmatch(name.sha256):
+        raise ValueError(f"{where}: not a SHA-256: {name.sha256!r:.100}")
     return name
 
 
@@ -454,7 +465,7 @@ def _attempt(value: Any) -> PlannedAttempt:
         updates=fields.count("updates"),
         inputs_sha256=fields.text("inputs_sha256"),
         segment=fields.count("segment"),
-        resume=None if resume is None else _checkpoint_name(resume),
+        resume=None if resume is None else parse_checkpoint_name(resume, "allocation.attempts.resume"),
     )
     fields.done()
     if attempt.kind not in KINDS:
@@ -471,13 +482,10 @@ def _attempt(value: Any) -> PlannedAttempt:
 
 
 def _check_segment(attempt: PlannedAttempt) -> None:
+    """Refuse a segment of what is no run, and a run that starts from what no earlier segment can have written."""
     if (attempt.kind == RUN) != (attempt.segment > 0):
         raise ValueError(f"{attempt.slot}: segment {attempt.segment} of a {attempt.kind}")
-    if attempt.kind == RUN:
-        _ = attempt.seed  # raises
-    if attempt.resume is None:
-        return
-    if not attempt.resume.segment < attempt.segment or not _SHA256.fullmatch(attempt.resume.sha256):
+    if attempt.resume is not None and not attempt.resume.segment < attempt.segment:
         raise ValueError(f"{attempt.slot}: segment {attempt.segment} cannot start from {attempt.resume}")
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from ..common.endings import EndedError, Ending
-from ..common.plan import Limits, Protocol, Runnable, Workload
+from ..common.plan import Limits, Protocol, Runnable
 from ..common.strict import MOST_COUNT, Fields, compact_json
 from ..processes import origins
 from ..processes.channel import Answer, Channel
@@ -98,7 +98,9 @@ class Setting:
     """Everything that one run of a side needs."""
 
     runnable: Runnable
-    workload: Workload
+    config: dict[str, Any]
+    """What the adapter is called with."""
+    seed: int
     protocol: Protocol
     tree: Path
     """The private copy of the snapshot."""
@@ -257,11 +259,10 @@ class Session:
 
     def build(self) -> Step[float]:
         """Let the adapter build its object; return when that began, on the parent's clock."""
-        rules = self.setting.protocol.rules
         command = {
             "do": "build",
-            "config": self.setting.workload.config,
-            "seed": rules.seed,
+            "config": self.setting.config,
+            "seed": self.setting.seed,
             "device": self.setting.protocol.device,
         }
         offers, missing, asked_s = yield from self.ask(command, "build", _read_offers, self.setting.limits.startup_s)

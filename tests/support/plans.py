@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 
@@ -15,7 +16,7 @@ def plan_text(**changes: Any) -> bytes:
         "repeat": 1,
         "pair": 0,
     }
-    values |= {"order": ["baseline"], "updates": 7, "inputs_sha256": "", **changes}
+    values |= {"order": ["baseline"], "updates": 7, "inputs_sha256": "", "segment": 0, "resume": None, **changes}
     side: dict[str, Any] = {
         "id": "baseline",
         "tree": "/t",
@@ -33,5 +34,4 @@ def plan_text(**changes: Any) -> bytes:
         "manifest_sha256": "0",
     }
     plan |= {"protocol_sha256": "0", "harness_sha256": "0", "data": {}}
-    text = repr({**plan, "sides": {"baseline": side}, "attempts": [values]})
-    return text.replace("'", '"').encode()
+    return json.dumps({**plan, "sides": {"baseline": side}, "attempts": [values]}).encode()

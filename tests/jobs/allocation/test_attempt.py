@@ -8,6 +8,8 @@ from typing import cast
 import pytest
 
 from jobs.allocation import attempt
+from jobs.allocation.context import Context
+from jobs.allocation.kinds import Made
 from jobs.common.endings import Ending
 from jobs.common.layout import AttemptFolder
 from jobs.common.plan import parse_allocation
@@ -21,9 +23,9 @@ def test_a_disk_that_is_full_for_the_harness_ends_the_attempt_as_such(
     def refuse(*_arguments: object) -> None:
         raise OSError(number, os.strerror(number))
 
-    monkeypatch.setattr(attempt, "_run_sides", lambda *_arguments: None)
+    monkeypatch.setattr(attempt, "run_sides", lambda *_arguments: None)
     monkeypatch.setattr(attempt, "_write_tables", refuse)
     planned = parse_allocation(plan_text(), "a1").attempts[0]
-    ending, reason = attempt._conduct(cast("attempt.Context", None), planned, AttemptFolder(tmp_path), attempt.Made())
+    ending, reason = attempt._conduct(cast("Context", None), planned, AttemptFolder(tmp_path), Made())
     assert ending is Ending.NO_SPACE
     assert os.strerror(number) in reason

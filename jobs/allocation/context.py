@@ -1,0 +1,120 @@
+"""What all attempts of an allocation share, and how one run of a side is set up and looked after."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ..common.endings import EndedError, Ending
+from ..common.plan import RUN, Allocation, PlannedAttempt, Protocol
+from ..measurement.session import Setting
+from ..processes.environment import SideFolders, build_environment, own_environment
+from ..processes.keeper import Command, kill_descendants
+from ..processes.signals import Signals
+from .conditions import Conditions
+from .harnesslog import HarnessLog
+from .receipts import Place
+from .workspace import LAUNCHER, Workspace
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Context:
+    """What all attempts of an allocation share."""
+
+    allocation: Allocation
+    protocol: Protocol
+    place: Place
+    workspace: Workspace
+    harness_source: Path
+    environment: Mapping[str, str]
+    """The parent's own."""
+    signals: Signals
+    conditions: Conditions
+    log: HarnessLog
+    data_changes: tuple[str, ...]
+
+
+@contextlib.contextmanager
+def private_folders(context: Context) -> Iterator[SideFolders]:
+    """Create the folders of one process; they go when the context is left."""
+    folders = context.workspace.side_folders()
+    try:
+        yield folders
+    finally:
+        context.workspace.leave(folders)
+
+
+def _training(protocol: Protocol, planned: PlannedAttempt) -> tuple[dict[str, Any], int]:
+    """Return what a side's function is called with: configuration and seed."""
+    seed = planned.seed if planned.kind == RUN else protocol.rules.seed
+    recipe = protocol.recipe(planned.workload)
+    return protocol.workloads[planned.workload].config if recipe is None else recipe.config, seed
+
+
+@contextlib.contextmanager
+def set_up(context: Context, planned: PlannedAttempt, side: str) -> Iterator[Setting]:
+    """Set up one run of a side, with folders of its own."""
+    protocol, runnable = context.protocol, context.allocation.side(side)
+    config, seed = _training(protocol, planned)
+    tree = context.workspace.snapshot(runnable)
+    harness = context.workspace.harness(context.harness_source, context.allocation.harness_sha256)
+    with private_folders(context) as folders:
+        yield Setting(
+            runnable=runnable,
+            config=config,
+            seed=seed,
+            protocol=protocol,
+            tree=tree.root,
+            launcher=harness.root / LAUNCHER,
+            environment=build_environment(
+                context.environment, runnable, folders, device=protocol.device, threads=protocol.threads
+            ),
+            working=folders.working,
+            bytecode=folders.bytecode,
+            private=(str(tree.root), str(harness.root), str(folders.root)),
+            is_full=context.workspace.is_full,
+        )
+
+
+def comparer_command(context: Context, folders: SideFolders) -> Command:
+    """Return how the comparer is run: on the interpreter that runs this, from the private copy of the harness."""
+    launcher = context.workspace.harness(context.harness_source, context.allocation.harness_sha256).root / LAUNCHER
+    python = [sys.executable, "-P", "-s", "-X", f"pycache_prefix={folders.bytecode}"]
+    environment = own_environment(context.environment, folders, device=context.protocol.device)
+    return Command(argv=[*python, str(launcher), "compare"], environment=environment, working=folders.working)
+
+
+@contextlib.contextmanager
+def undisturbed(context: Context, planned: PlannedAttempt, who: str) -> Iterator[None]:
+    """Look what was done to the harness and to the private copies, once nothing of the sides lives any more.
+
+    Raises:
+        EndedError: Something was.
+    """
+    try:
+        yield
+    finally:
+        # First of all: with a limit of its own lowered, the parent can do nothing of the rest.
+        moved = _restore(context.conditions)
+        changes = context.workspace.find_changes()
+        if changes:
+            context.log.write(f"{planned.slot}: {who} changed {changes}")
+        if moved:
+            # Instead of any other ending, which may well have come of it.
+            raise EndedError(Ending.INTERFERENCE, f"while {who} ran, the harness's own {'; '.join(moved)}")
+    if changes:
+        shown = ", ".join(changes[:10])
+        raise EndedError(Ending.SNAPSHOT_CHANGED, f"{len(changes)} entries of read-only copies were touched: {shown}")
+
+
+def _restore(conditions: Conditions) -> list[str]:
+    """Restore the parent's own conditions; return what had changed."""
+    moved = conditions.changes()
+    if moved:
+        conditions.restore()
+        kill_descendants()
+    return moved

@@ -1,0 +1,108 @@
+"""The kinds of attempts: the sides of each in their order, or both of a case at once."""
+
+from __future__ import annotations
+
+import contextlib
+from dataclasses import dataclass, field
+
+from ..cases.inputs_recorder import InputsRecorder
+from ..cases.run import Bench, CaseRecord, begin_record, run_case
+from ..common.endings import EndedError, Ending
+from ..common.layout import COMPARER, AttemptFolder, inputs_folder
+from ..common.plan import CASES, PlannedAttempt
+from ..measurement.measuring import measure_side, run_pilot
+from ..measurement.session import SideRecord
+from ..processes.sidelog import SideLog
+from .context import Context, comparer_command, private_folders, set_up, undisturbed
+
+
+@dataclass(slots=True)
+class Made:
+    """What an attempt has found so far."""
+
+    records: list[SideRecord] = field(default_factory=list)
+    case: CaseRecord | None = None
+
+    @property
+    def sides_s(self) -> float:
+        """How long processes of the sides lived."""
+        walls_s = [record.wall_s for record in self.records]
+        at_once = self.case is not None and not self.case.is_serialized
+        return max(walls_s, default=0.0) if at_once else sum(walls_s)
+
+
+def run_sides(context: Context, planned: PlannedAttempt, folder: AttemptFolder, made: Made) -> None:
+    """Run the sides of an attempt and take down what they did.
+
+    Raises:
+        EndedError: The attempt ends here.
+        InterruptedAttemptError: A signal came.
+    """
+    if context.data_changes:
+        raise EndedError(Ending.DATA_CHANGED, "\n".join(context.data_changes))
+    if planned.kind in CASES:
+        _run_case(context, planned, folder, made)
+        return
+    for position, side in enumerate(planned.order, start=1):
+        context.signals.check()
+        record = SideRecord(side=side, position=position)
+        made.records.append(record)
+        _run_one(context, planned, folder, record)
+        _say_how_long(context, planned, record)
+
+
+def _say_how_long(context: Context, planned: PlannedAttempt, record: SideRecord) -> None:
+    strays = record.exit.strays if record.exit is not None else 0
+    text = f"{record.side} took {record.wall_s:.3f} s; processes it left behind: {strays}"
+    context.log.write(f"{planned.slot}: {text}")
+
+
+def _run_one(context: Context, planned: PlannedAttempt, folder: AttemptFolder, record: SideRecord) -> None:
+    log = SideLog(folder.log(record.side), context.protocol.limits.log_bytes)
+    with (
+        set_up(context, planned, record.side) as setting,
+        undisturbed(context, planned, record.side),
+        contextlib.closing(log),
+    ):
+        if planned.kind == "pilot":
+            records_inputs = context.protocol.numerical is not None and record.side == "baseline"
+            workload = context.protocol.workloads[planned.workload]
+            recorder = InputsRecorder(workload, inputs_folder(context.allocation.home), context.workspace.root)
+            run_pilot(setting, record, log, context.signals, recorder=recorder if records_inputs else None)
+            recorder.verify_again()
+        else:
+            measure_side(setting, record, log, context.signals, updates=planned.updates)
+
+
+def _run_case(context: Context, planned: PlannedAttempt, folder: AttemptFolder, made: Made) -> None:
+    """Run both sides of a case, and the process that compares them."""
+    rules = context.protocol.numerical
+    if rules is None:
+        raise ValueError("the protocol declares no numerical family")
+    made.case = begin_record(planned, rules)
+    made.records += [SideRecord(side=side, position=place) for place, side in enumerate(planned.order, start=1)]
+    most_bytes = context.protocol.limits.log_bytes
+    with (
+        context.workspace.private_folder() as private,
+        private_folders(context) as folders,
+        undisturbed(context, planned, " and ".join(planned.order)),
+        contextlib.ExitStack() as stack,
+    ):
+        logs = {name: SideLog(folder.log(name), most_bytes) for name in (*planned.order, COMPARER)}
+        for log in logs.values():
+            stack.callback(log.close)
+        bench = Bench(
+            planned=planned,
+            protocol=context.protocol,
+            rules=rules,
+            inputs=inputs_folder(context.allocation.home),
+            private=private,
+            setting_of=lambda side: set_up(context, planned, side),
+            referee=comparer_command(context, folders),
+            logs=logs,
+            signals=context.signals,
+            is_confined=any(context.allocation.side(side).launch for side in planned.order),
+        )
+        run_case(bench, made.case, made.records)
+    for record in made.records:
+        _say_how_long(context, planned, record)
