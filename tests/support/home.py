@@ -33,6 +33,7 @@ from acceptance.formats import (
 from campaign import documents, files
 from campaign.paths import AttemptPaths, HomePaths
 from campaign.submission import acts
+from tests.support import training
 
 NODE = "node1"
 DEVICE = "cpu:Synthetic_Processor"
@@ -177,8 +178,30 @@ def csv_bytes(table: Table, rows: Iterable[Mapping[str, Any]]) -> bytes:
     return ("\n".join(lines) + "\n").encode()
 
 
+def _run_slots(rules: documents.ConvergenceRules | None) -> Iterable[documents.Slot]:
+    """Yield the pilots of the recipes, and the runs."""
+    for recipe, seed in training.runs(rules):
+        for side, phase in training.PHASES.items():
+            is_run = seed is not None
+            yield documents.Slot(
+                slot=documents.run_slot(side, recipe, seed) if seed is not None else f"{side}/pilot/{recipe}",
+                side=side,
+                phase=phase if is_run else "pilot",
+                kind="run" if is_run else "pilot",
+                workload=recipe,
+                repeat=0,
+                pair=0,
+                order=(side,),
+            )
+
+
 def _slots(
-    cases: Sequence[Case], repeats: int, *, solo: bool, controls: bool, numerical: documents.NumericalRules | None
+    cases: Sequence[Case],
+    repeats: int,
+    *,
+    solo: bool,
+    controls: bool,
+    numerical: documents.NumericalRules | None,
 ) -> list[documents.Slot]:
     found: list[documents.Slot] = []
 
@@ -225,8 +248,9 @@ def make_protocol(
     solo: bool = True,
     controls: bool = True,
     numerical: documents.NumericalRules | None = None,
+    convergence: documents.ConvergenceRules | None = None,
 ) -> documents.Protocol:
-    """Return a protocol for some workloads; of the throughput family alone unless there are numerical rules."""
+    """Return a protocol for some workloads; of the throughput family alone unless there are rules of another."""
     names = sorted({case.category for case in cases if case.category})
     workloads = []
     for case in cases:
@@ -243,10 +267,15 @@ def make_protocol(
         )
     return documents.Protocol(
         campaign="synthetic",
-        families=("throughput",) if numerical is None else ("throughput", "numerical"),
+        families=(
+            "throughput",
+            *(("numerical",) if numerical is not None else ()),
+            *(("convergence",) if convergence is not None else ()),
+        ),
         baseline_first=False,
         throughput=documents.ThroughputRules(repeats=repeats, solo=solo, controls=controls),
         numerical=numerical,
+        convergence=convergence,
         limits=documents.Limits(),
         retries=documents.Retries(),
         execution=documents.Execution(),
@@ -255,7 +284,10 @@ def make_protocol(
             for name in names
         ),
         workloads=tuple(workloads),
-        slots=tuple(_slots(cases, repeats, solo=solo, controls=controls, numerical=numerical)),
+        slots=(
+            *_slots(cases, repeats, solo=solo, controls=controls, numerical=numerical),
+            *_run_slots(convergence),
+        ),
         headers={name: table.header for name, table in TABLES.items()},
     )
 
@@ -287,6 +319,8 @@ class Home:
     snapshot_sha256: str = SNAPSHOTS["candidate"]
     """The candidate's."""
     ratio: Callable[[str, int], float] = field(default=lambda _workload, _repeat: 1.1)
+    loss: training.Loss = training.close
+    """Final loss of a run."""
     allocations: int = 0
 
     @property
@@ -310,12 +344,28 @@ class Home:
         """Return a protocol slot's name in this home."""
         return documents.slot_for(slot, self.candidate)
 
-    def folder(self, slot: str, number: int = 1) -> AttemptPaths:
-        """Return the paths of an attempt by the slot's protocol name."""
-        return self.paths.attempt(self.real_slot(slot), number)
+    def folder(self, slot: str, number: int = 1, segment: int = 0) -> AttemptPaths:
+        """Return the paths of an attempt, or of a run's segment, by the slot's protocol name."""
+        return self.paths.attempt(self.real_slot(slot), number, segment or int("/run/" in slot))
 
-    def plan(self, slot: documents.Slot, number: int = 1, *, also: documents.Slot | None = None) -> str:
-        """Write an allocation for an attempt at one or two slots and the intent that names it; return its id."""
+    def plan(
+        self,
+        slot: documents.Slot,
+        number: int = 1,
+        *,
+        also: documents.Slot | None = None,
+        segment: int = 0,
+        resume: documents.CheckpointName | None = None,
+    ) -> str:
+        """Write an allocation for an attempt at one or two slots and the intent that names it; return its id.
+
+        Args:
+            slot: The slot.
+            number: Number of the attempt.
+            also: A second slot of the allocation.
+            segment: Which segment of a run; 1 if it is not given.
+            resume: What the segment starts from.
+        """
         self.allocations += 1
         allocation = f"a{self.allocations:04d}"
         planned = tuple(
@@ -329,6 +379,8 @@ class Home:
                 order=one.order,
                 updates=UPDATES if one.kind in MEASURED else 0,
                 inputs_sha256=self.inputs_sha256(one.workload) if one.kind in CASES else "",
+                segment=(segment or 1) if one.kind == "run" else 0,
+                resume=resume,
             )
             for one in (slot, also)
             if one is not None
@@ -355,7 +407,12 @@ class Home:
             plan_sha256=files.sha256_bytes(plan.to_bytes()),
             attempts=tuple(
                 acts.IntendedAttempt(
-                    slot=one.slot, attempt=one.attempt, updates=one.updates, inputs_sha256=one.inputs_sha256
+                    slot=one.slot,
+                    attempt=one.attempt,
+                    updates=one.updates,
+                    inputs_sha256=one.inputs_sha256,
+                    segment=one.segment,
+                    resume=one.resume,
                 )
                 for one in planned
             ),
@@ -389,11 +446,12 @@ class Home:
             launch=(),
         )
 
-    def end(self, slot: documents.Slot, number: int, allocation: str, ending: Ending) -> None:
+    def end(self, slot: documents.Slot, number: int, allocation: str, ending: Ending, segment: int = 0) -> None:
         """Record in the ledger how an attempt without a receipt ended."""
         ended = acts.EndedAttempt(
             slot=self.real_slot(slot.slot),
             attempt=number,
+            segment=segment or int(slot.kind == "run"),
             allocation=allocation,
             ending=ending,
             reason="the scheduler said so",
@@ -404,7 +462,8 @@ class Home:
     def tables(self, slot: documents.Slot, number: int, allocation: str) -> dict[str, bytes]:
         """Return the evidence tables of a completed attempt."""
         if slot.kind == "pilot":
-            records = slot.side == "baseline" and self.protocol.numerical is not None
+            is_workload = slot.workload in {workload.name for workload in self.protocol.workloads}
+            records = is_workload and slot.side == "baseline" and self.protocol.numerical is not None
             return {"inputs.json": self.write_inputs(slot.workload).to_bytes()} if records else {}
         if slot.kind in CASES:
             return case_tables(self.protocol, slot, number)
@@ -513,15 +572,16 @@ class Home:
             "tokens_per_s": tokens / train_s,
         }
 
-    def start(self, slot: documents.Slot, number: int, allocation: str) -> None:
+    def start(self, slot: documents.Slot, number: int, allocation: str, segment: int = 0) -> None:
         """Write start.json, as the harness does before anything of a side runs."""
-        folder = self.folder(slot.slot, number)
+        folder = self.folder(slot.slot, number, segment)
         folder.root.mkdir(parents=True)
         start = documents.Start(
             slot=self.real_slot(slot.slot),
             attempt=number,
             allocation=allocation,
             kind=slot.kind,
+            segment=(segment or 1) if slot.kind == "run" else 0,
             manifest_sha256=files.sha256_file(self.paths.manifest),
             protocol_sha256=files.sha256_file(self.paths.protocol),
             harness_sha256=self.manifest.harness_sha256,
@@ -558,10 +618,18 @@ class Home:
         self.paths.allocation(allocation).started.write_bytes(started.to_bytes())
 
     def seal(
-        self, slot: documents.Slot, number: int, allocation: str, *, ending: Ending = Ending.COMPLETED, reason: str = ""
+        self,
+        slot: documents.Slot,
+        number: int,
+        allocation: str,
+        *,
+        ending: Ending = Ending.COMPLETED,
+        reason: str = "",
+        segment: int = 0,
+        run: documents.RunReceipt | None = None,
     ) -> None:
         """Write receipt.json over whatever files the folder holds now."""
-        folder = self.folder(slot.slot, number)
+        folder = self.folder(slot.slot, number, segment)
         sides = tuple(
             documents.SideReceipt(
                 side=side,
@@ -594,13 +662,19 @@ class Home:
             elapsed_s=3.0,
             at=AT + 3,
             sides=sides,
-            calibration=documents.Calibration(updates_per_s=4.0, tokens_per_update=64.0, startup_s=0.5, updates=4)
-            if slot.kind == "pilot"
-            else None,
+            calibration=self._calibration(slot) if slot.kind == "pilot" else None,
             case=self.case(slot.workload) if slot.kind in CASES and ending is Ending.COMPLETED else None,
-            files=tuple(_sealed(path) for path in sorted(folder.root.iterdir()) if path != folder.receipt),
+            segment=(segment or 1) if slot.kind == "run" else 0,
+            run=run,
+            files=tuple(_sealed(path) for path in sorted(folder.root.iterdir()) if _is_sealed(path, folder)),
         )
         folder.receipt.write_bytes(receipt.to_bytes())
+
+    def _calibration(self, slot: documents.Slot) -> documents.Calibration:
+        found = documents.Calibration(updates_per_s=4.0, tokens_per_update=64.0, startup_s=0.5, updates=4)
+        if training.recipe_of(self.protocol, slot.workload) is None:
+            return found
+        return found.replace(evaluate_s=0.5, checkpoint_bytes=8192, save_s=0.25)
 
     def reseal(self, slot: str, file: str, edit: Callable[[bytes], bytes], number: int = 1) -> None:
         """Change a table and seal it again: what a side or a harness that errs would leave."""
@@ -616,7 +690,9 @@ class Home:
     def attempt(
         self, slot: documents.Slot, number: int = 1, *, ending: Ending = Ending.COMPLETED, reason: str = ""
     ) -> str:
-        """Plan, start, run and seal one attempt; return its allocation."""
+        """Plan, start, run and seal one attempt, of a run in one segment; return its allocation."""
+        if slot.kind == "run":
+            return self.segment(slot, number, ending=ending, reason=reason)
         allocation = self.plan(slot, number)
         self.run(slot, number, allocation, ending=ending, reason=reason)
         return allocation
@@ -632,6 +708,153 @@ class Home:
         (self.folder(slot.slot, number).root / "harness.log").write_bytes(b"done\n")
         self.seal(slot, number, allocation, ending=ending, reason=reason)
 
+    # --- runs
+
+    def segment(
+        self,
+        slot: documents.Slot,
+        number: int = 1,
+        segment: int = 1,
+        *,
+        ending: Ending = Ending.COMPLETED,
+        reason: str = "",
+        checkpoints: Sequence[int] | None = None,
+        resume: documents.CheckpointName | Literal["newest"] | None = "newest",
+        is_sealed: bool = True,
+        is_ended: bool = True,
+    ) -> str:
+        """Plan, start and make one segment of an attempt at a run; return its allocation.
+
+        Args:
+            slot: The slot.
+            number: Number of the attempt.
+            segment: Which segment.
+            ending: How it ended.
+            reason: Why.
+            checkpoints: Updates after which it saves; default soon after its start, and at the end if it completes.
+            resume: What it starts from; default the newest checkpoint that there is.
+            is_sealed: Whether it leaves a receipt.
+            is_ended: Whether one that leaves none is known to have ended.
+        """
+        start_from = self.newest(slot, number, before=segment) if resume == "newest" else resume
+        allocation = self.plan(slot, number, segment=segment, resume=start_from)
+        self.start(slot, number, allocation, segment)
+        recipe = training.recipe_of(self.protocol, slot.workload)
+        assert recipe is not None
+        first = start_from.update if start_from else 0
+        last = recipe.updates if ending is Ending.COMPLETED else min(first + 12, recipe.updates)
+        wanted = sorted({min(first + 5, last), last}) if checkpoints is None else sorted(checkpoints)
+        for update in wanted:
+            if update > first:
+                self.checkpoint(slot, number, update, segment=segment, allocation=allocation, resume=start_from)
+        folder = self.folder(slot.slot, number, segment)
+        (folder.root / f"{slot.side}.log").write_bytes(b"trained\n")
+        if ending is Ending.COMPLETED:
+            owner = start_from.segment if start_from and first == recipe.updates else segment
+            final = self.read_checkpoint(slot, number, owner, recipe.updates)
+            for name, data in training.tables(recipe, final, segments=segment, seed=training.seed_of(slot)).items():
+                folder.table(name).write_bytes(data)
+        if is_sealed:
+            run = self.run_receipt(slot, number, segment, start_from, last)
+            self.seal(slot, number, allocation, ending=ending, reason=reason, segment=segment, run=run)
+        elif is_ended:
+            self.end(slot, number, allocation, ending, segment)
+        return allocation
+
+    def newest(self, slot: documents.Slot, number: int = 1, *, before: int) -> documents.CheckpointName | None:
+        """Return the newest checkpoint of the last segment before a number that has any."""
+        for segment in range(before - 1, 0, -1):
+            folder = self.folder(slot.slot, number, segment)
+            if updates := [int(path.name) for path in folder.checkpoints.glob("[0-9]*")]:
+                sha256 = files.sha256_file(folder.checkpoint(max(updates)).document)
+                return documents.CheckpointName(segment=segment, update=max(updates), sha256=sha256)
+        return None
+
+    def read_checkpoint(self, slot: documents.Slot, number: int, segment: int, update: int) -> documents.Checkpoint:
+        """Return a checkpoint.json that a segment wrote."""
+        return documents.Checkpoint.read(self.folder(slot.slot, number, segment).checkpoint(update).document)
+
+    def checkpoint(
+        self,
+        slot: documents.Slot,
+        number: int,
+        update: int,
+        *,
+        segment: int = 1,
+        allocation: str,
+        resume: documents.CheckpointName | None = None,
+    ) -> documents.Checkpoint:
+        """Write a checkpoint of a segment."""
+        recipe = training.recipe_of(self.protocol, slot.workload)
+        assert recipe is not None
+        before = None if resume is None else self.read_checkpoint(slot, number, resume.segment, resume.update)
+        seed = training.seed_of(slot)
+        data = training.saved(slot.slot, number, update)
+        made = training.checkpoint(
+            recipe,
+            update=update,
+            loss=self.loss(recipe.name, seed, slot.side),
+            before=before,
+            manifest_sha256=files.sha256_file(self.paths.manifest),
+            slot=self.real_slot(slot.slot),
+            attempt=number,
+            segment=segment,
+            allocation=allocation,
+            side=slot.side,
+            snapshot_sha256=self._snapshot(slot.side),
+            seed=seed,
+            previous=resume,
+            path=path_of(ENGAGED),
+            files=tuple(
+                documents.CheckpointFile(name=name, bytes=len(content), sha256=files.sha256_bytes(content))
+                for name, content in sorted(data.items())
+            ),
+        )
+        folder = self.folder(slot.slot, number, segment).checkpoint(update)
+        for name, content in data.items():
+            path = folder.files / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(content)
+        folder.document.write_bytes(made.to_bytes())
+        return made
+
+    def run_receipt(
+        self,
+        slot: documents.Slot,
+        number: int,
+        segment: int,
+        resume: documents.CheckpointName | None,
+        update: int,
+    ) -> documents.RunReceipt:
+        """Return what a receipt says of a segment, over the checkpoints that it has now."""
+        folder = self.folder(slot.slot, number, segment)
+        checkpoints = []
+        for saved in sorted(int(path.name) for path in folder.checkpoints.glob("[0-9]*")):
+            document = folder.checkpoint(saved).document
+            checkpoints.append(
+                documents.SealedCheckpoint(
+                    update=saved,
+                    sha256=files.sha256_file(document),
+                    bytes=sum(one.bytes for one in documents.Checkpoint.read(document).files),
+                )
+            )
+        return documents.RunReceipt(
+            recipe=slot.workload,
+            seed=training.seed_of(slot),
+            resumed=resume,
+            first_update=resume.update if resume else 0,
+            update=update,
+            checkpoints=tuple(checkpoints),
+            train_s=1.0,
+            evaluate_s=0.5,
+            save_s=0.25,
+            load_s=0.25 if resume else 0.0,
+        )
+
+
+def _is_sealed(path: Path, folder: AttemptPaths) -> bool:
+    return path not in (folder.receipt, folder.checkpoints)
+
 
 def _sealed(path: Path) -> documents.SealedFile:
     rows = path.read_bytes().count(b"\n") - 1 if path.suffix == ".csv" else None
@@ -646,12 +869,15 @@ def freeze(
     solo: bool = True,
     controls: bool = True,
     numerical: documents.NumericalRules | None = None,
+    convergence: documents.ConvergenceRules | None = None,
 ) -> Home:
     """Create a home with a frozen baseline and nothing else."""
     paths = HomePaths(root)
     paths.frozen.mkdir(parents=True)
     copy_package(Path(acceptance.__file__).parent, paths.acceptance)
-    protocol = make_protocol(cases, repeats=repeats, solo=solo, controls=controls, numerical=numerical)
+    protocol = make_protocol(
+        cases, repeats=repeats, solo=solo, controls=controls, numerical=numerical, convergence=convergence
+    )
     paths.protocol.write_bytes(protocol.to_bytes())
     paths.config.write_bytes(b'name = "synthetic"\n')
     manifest = documents.Manifest(
@@ -694,9 +920,9 @@ def freeze_candidate(home: Home, candidate: str = CANDIDATE, snapshot_sha256: st
 
 
 def attempt_all(home: Home, side: Literal["baseline", "candidate"]) -> None:
-    """Give every slot of a side one completed, sealed attempt."""
+    """Give every slot of a side, but an extension's runs, one completed, sealed attempt."""
     for slot in home.protocol.slots:
-        if slot.side == side:
+        if slot.side == side and not training.is_extending(home.protocol, slot):
             home.attempt(slot)
 
 
@@ -709,8 +935,9 @@ def build_home(
     solo: bool = True,
     controls: bool = True,
     numerical: documents.NumericalRules | None = None,
+    convergence: documents.ConvergenceRules | None = None,
 ) -> Home:
-    """Create a home in which every slot has one completed, sealed attempt.
+    """Create a home in which every slot has one completed, sealed attempt, those of an extension's runs left out.
 
     Args:
         root: The folder to create.
@@ -720,8 +947,11 @@ def build_home(
         solo: Whether the baseline is also measured alone.
         controls: Whether there are control pairs.
         numerical: Rules of the numerical family; None where it is not declared.
+        convergence: Rules of the convergence family; None where it is not declared.
     """
-    home = freeze(root, cases, repeats=repeats, solo=solo, controls=controls, numerical=numerical)
+    home = freeze(
+        root, cases, repeats=repeats, solo=solo, controls=controls, numerical=numerical, convergence=convergence
+    )
     home.ratio = ratio
     attempt_all(home, "baseline")
     freeze_candidate(home)
