@@ -9,7 +9,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeAlias
 
-from pydantic import BaseModel, ConfigDict, Field, Strict
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, Strict
 
 from campaign import bounds, documents
 from campaign.config.locate import KeyPath, Places, locate
@@ -53,8 +53,31 @@ MOST_TARGETS = 10**15
 """Bounds against slips of the pen, all within what the acceptance program takes."""
 
 
-Seeds: TypeAlias = Annotated[tuple[Annotated[int, Field(ge=0, lt=10**18)], ...], Strict(strict=False)]
-"""Seeds of runs: the evidence has room for 18 digits."""
+def _counted(least: int) -> AfterValidator:
+    """Count a list of seeds once each of them is right, so that a wrong one is what the error names."""
+
+    def count(seeds: tuple[int, ...]) -> tuple[int, ...]:
+        if not (least <= len(seeds) <= MOST_SEEDS):
+            raise ValueError(f"there are between {least} and {MOST_SEEDS} seeds, not {len(seeds)}")
+        return seeds
+
+    return AfterValidator(count)
+
+
+Seed: TypeAlias = Annotated[int, Field(ge=0, lt=10**18)]
+"""A seed of runs: the evidence has room for 18 digits."""
+FirstSeeds: TypeAlias = Annotated[
+    tuple[Seed, ...],
+    Strict(strict=False),
+    _counted(2),
+    Field(json_schema_extra={"minItems": 2, "maxItems": MOST_SEEDS}),
+]
+AddedSeeds: TypeAlias = Annotated[
+    tuple[Seed, ...],
+    Strict(strict=False),
+    _counted(1),
+    Field(json_schema_extra={"minItems": 1, "maxItems": MOST_SEEDS}),
+]
 
 
 def _default(model: type[documents.Document], key: str) -> Any:
@@ -298,7 +321,7 @@ class Numerical(Table):
 class Extension(Table):
     """One further look, at more seeds, where the first one is inconclusive. Declared beforehand or not at all."""
 
-    seeds: Seeds = Field(min_length=1, max_length=MOST_SEEDS, description="seeds that are added")
+    seeds: AddedSeeds = Field(description="seeds that are added")
     quantile_first: Quantile | None = Field(
         default=None, description="quantile of the first look; absent: the least that keeps 5% over both"
     )
@@ -308,10 +331,8 @@ class Extension(Table):
 class Convergence(Table):
     """Declares the convergence family: full trainings of the recipes."""
 
-    seeds: Seeds = Field(
+    seeds: FirstSeeds = Field(
         default=_default(documents.ConvergenceRules, "seeds"),
-        min_length=2,
-        max_length=MOST_SEEDS,
         description="seeds; each recipe is trained with each on both sides",
     )
     margin: Nats = Field(
@@ -341,10 +362,10 @@ class Convergence(Table):
     assumed_sd_source: Words = Field(default="", description="where `assumed_sd` is from, in words; required with it")
     power_waiver: Words = Field(
         default="",
-        description="why to freeze although a recipe's chance to pass is below 80% at a true difference of 0, or unknown",
+        description="why to freeze although a recipe may pass with less than 80% at a true difference of 0, or unknown",
     )
     extension: Extension | None = Field(
-        default=None, description="more seeds where the first look is inconclusive: `{ seeds = [48, 49, 50] }`"
+        default=None, description="one further look where the first is inconclusive, such as `{ seeds = [48, 49, 50] }`"
     )
 
 

@@ -30,11 +30,19 @@ def keys_text() -> str:
     top = {key: field for key, field in CampaignFile.model_fields.items() if model_in(field.annotation) is None}
     parts = ["### Top level\n", _table(top)]
     for key, field in CampaignFile.model_fields.items():
-        model = model_in(field.annotation)
-        if model is None:
-            continue
-        parts += [f"\n### {_heading(key, field)}\n", f"{_sentence(field, model)}\n", _table(model.model_fields)]
+        parts += _sections(key, field)
     return "\n".join(parts)
+
+
+def _sections(key: str, field: FieldInfo) -> list[str]:
+    """Return the section of a table, and those of the tables in it; nothing for a plain key."""
+    model = model_in(field.annotation)
+    if model is None:
+        return []
+    parts = [f"\n### {_heading(key, field)}\n", f"{_sentence(field, model)}\n", _table(model.model_fields)]
+    for inner, inner_field in model.model_fields.items():
+        parts += _sections(f"{key}.{inner}", inner_field)
+    return parts
 
 
 def replace_keys(page: str) -> str:

@@ -73,6 +73,20 @@ class Runner:
     # def engaged(self) -> Mapping[str, int | str]:
     #     """Say which path really ran: cases and timed pairs must name the same one."""
 
+    # What [convergence] of campaign.toml calls beside them.
+    #
+    # def evaluate(self) -> tuple[float, int]:
+    #     """Return the sum of nats over the whole validation split, and its targets; leave the training as it is."""
+    #
+    # def save(self, folder: str) -> None:
+    #     """Write all that a continued training needs: model, optimizer, scaler, counters, loader, random state."""
+    #
+    # def load(self, folder: str) -> None:
+    #     """Go on from what `save` wrote, bit for bit as if nothing had happened."""
+    #
+    # def progress(self) -> Mapping[str, int | float | str]:
+    #     """Say where the training stands: the same before `save` and after `load`."""
+
 
 def baseline(config: Mapping[str, Any], *, seed: int, device: str) -> Runner:
     """Return the implementation in use."""

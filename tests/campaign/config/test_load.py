@@ -141,12 +141,6 @@ def test_numbers_that_decide_keep_their_exact_text() -> None:
         ('[[category]]\nname = "sync"', '[[category]]\nname = "evidence"', "19:1", "cannot be the name of a category"),
         ("[throughput]", '[retries]\nagain_once = ["lost"]\n[throughput]', "10:1", "both again and again_once"),
         ("[throughput]", "[convergence]\n[throughput]", "9:1", "without a recipe"),
-        (
-            "[[workload]]",
-            '[[recipe]]\nname = "r"\nconfig = { x = 1 }\ntargets = 1\n[[workload]]',
-            "22:1",
-            "without [convergence]",
-        ),
         ('config = { size = "20m", rate = 1e-3 }', "", "22:1", "config is missing"),
         ('config = { size = "20m", rate = 1e-3 }', "config = {}", "25:1", "has no entries"),
         ("rate = 1e-3", "rate = nan", "25:1", "NaN"),

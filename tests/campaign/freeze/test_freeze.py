@@ -191,7 +191,6 @@ def _unknown_include(text: str) -> str:
     return text.replace("[baseline]", '[baseline]\ninclude = ["adapter.py", "build/*.so"]')
 
 
-RECIPE = '[convergence]\n[[recipe]]\nname = "r"\nconfig = { x = 1 }\ntargets = 5\n'
 REFUSED: dict[str, tuple[Callable[[str], str], str, int]] = {
     "lock file missing": (lambda text: text.replace("[baseline]", '[baseline]\nlockfile = "no.lock"'), "no.lock", 5),
     "include without a match": (_unknown_include, "matches nothing", 5),
@@ -203,7 +202,7 @@ REFUSED: dict[str, tuple[Callable[[str], str], str, int]] = {
     ),
     "data missing": (lambda text: text.replace('"plays"', '"absent"'), "no such data set", 16),
     "a token": (lambda text: text.replace("${data.plays}", "hf_" + "a1" * 16), "looks like a Hugging Face token", 8),
-    "family without a harness": (lambda text: text + RECIPE, "cannot be frozen", 26),
+    "family without a recipe": (lambda text: text + "[convergence]\n", "without a recipe", 26),
 }
 
 

@@ -82,7 +82,8 @@ def test_the_time_limit_of_an_allocation_bounds_it_on_slurm() -> None:
 
 
 def test_nothing_bounds_a_run_without_a_scheduler() -> None:
-    text = '[convergence]\n[[recipe]]\nname = "r"\nconfig = { x = 9 }\ntargets = 5\n'
+    text = '[convergence]\n[[recipe]]\nname = "r"\nconfig = { x = 9 }\n'
+    text += "targets = 5\nvalidation_targets = 1\nupdates = 5\n"
     rows = {(row.side, row.phase): row for row in plan(parse(text)).allocations}
     assert rows["candidate", "convergence"].most_device_hours is None
     assert rows["baseline", "baseline"].most_device_hours is None

@@ -13,7 +13,6 @@ from acceptance.formats import RETRIABLE, TABLES
 from campaign.config.load import load_config, parse_config
 from campaign.config.model import Config
 from campaign.documents import Document, NumericalRules, Protocol, Retries, Slot, ThroughputRules
-from campaign.errors import ConfigError
 from campaign.matrix import expand
 from campaign.packing import pack
 from campaign.protocol import build_protocol, departures, expand_slots
@@ -142,15 +141,6 @@ def test_controls_alternate_by_category_and_repeat() -> None:
     assert all(slot.pair == 1 for slot in controls)
 
 
-def test_a_family_that_cannot_be_measured_is_planned_but_not_frozen() -> None:
-    recipe = '[[recipe]]\nname = "r"\nconfig = { x = 1 }\ntargets = 5\n'
-    config = parse(text=TEXT + "[convergence]\n" + recipe)
-    assert len(expand_slots(config, expand(config))) > len(build_protocol(parse()).slots)
-    with pytest.raises(ConfigError, match=r"\[convergence\] cannot be frozen") as caught:
-        build_protocol(config)
-    assert caught.value.where == f"/c/campaign.toml:{TEXT.count(chr(10)) + 1}:1"
-
-
 def numerical(rules: str = "", text: str = TEXT) -> Config:
     return parse(text=f"{text}[numerical]\n{rules}\n")
 
@@ -238,7 +228,7 @@ def test_the_full_matrix_has_the_published_counts_in_under_60_lines() -> None:
     assert sum("-b" in workload.name and "-clip" in workload.name for workload in expansion.workloads) == 108
     counts = Counter((slot.phase, slot.kind) for slot in expand_slots(config, expansion))
     assert counts == {
-        ("pilot", "pilot"): 234,
+        ("pilot", "pilot"): 244,
         ("baseline", "solo"): 351,
         ("baseline", "control_case"): 117,
         ("baseline", "control_pair"): 9,
@@ -249,20 +239,20 @@ def test_the_full_matrix_has_the_published_counts_in_under_60_lines() -> None:
     }
     names = {workload.name for workload in expansion.workloads}
     assert {"90m-packed8-b16-c1024-clip1", "90m-packed8-b16-c1024-clipoff"} <= names
-    with pytest.raises(ConfigError, match="convergence"):
-        build_protocol(config)
 
 
-def test_the_full_matrix_freezes_without_the_convergence_family_and_shares_an_executor_where_the_seed_does() -> None:
-    lines = EXAMPLE.read_text().splitlines(keepends=True)
-    begin = next(number for number, line in enumerate(lines) if line.startswith("recipe = ["))
-    end = next(number for number in range(begin, len(lines)) if lines[number].startswith("]"))
-    kept = [line for line in [*lines[:begin], *lines[end + 1 :]] if not line.startswith("convergence")]
-    protocol = build_protocol(parse_config("".join(kept).encode(), path=EXAMPLE))
+def test_acceptance_and_the_harness_take_the_full_matrix_which_shares_an_executor_where_the_seed_does() -> None:
+    protocol = build_protocol(load_config(EXAMPLE))
     assert protocol.numerical is not None
     assert protocol.numerical.shared_executor == ("90m-packed8-b16-c1024-clip1", "90m-packed8-b16-c1024-clipoff")
-    assert len(slots_of(protocol, "case")) == len(slots_of(protocol, "control_case")) == 117
-    assert acceptance.protocol.parse(protocol.to_bytes()).families == ("throughput", "numerical")
+    data = protocol.to_bytes()
+    taken = acceptance.protocol.parse(data)
+    assert taken.families == ("throughput", "numerical", "convergence")
+    assert taken.convergence is not None
+    assert {recipe.targets for recipe in taken.convergence.recipes} == {408_027_136}
+    planned = parse_protocol(data).convergence
+    assert planned is not None
+    assert len(planned.recipes) == 5
 
 
 @given(st.integers(1, 9), st.data())
