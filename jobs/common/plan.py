@@ -181,6 +181,18 @@ class CheckpointName:
     """Of its checkpoint.json."""
 
 
+def parse_seed(slot: str, recipe: str) -> int:
+    """Return the seed that stands in the name of a run's slot.
+
+    Raises:
+        ValueError: It is not the name of a run of this recipe.
+    """
+    found = _RUN_SLOT.fullmatch(slot)
+    if found is None or found["recipe"] != recipe:
+        raise ValueError(f"not the name of a run of recipe {recipe!r}: {slot!r}")
+    return int(found["seed"])
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlannedAttempt:
     """One attempt to make."""
@@ -213,10 +225,7 @@ class PlannedAttempt:
         Raises:
             ValueError: It is no run, or not one of its recipe.
         """
-        found = _RUN_SLOT.fullmatch(self.slot)
-        if found is None or found["recipe"] != self.workload or (seed := int(found["seed"])) > MOST_SEED:
-            raise ValueError(f"not the name of a run of recipe {self.workload!r}: {self.slot!r}")
-        return seed
+        return parse_seed(self.slot, self.workload)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -482,9 +491,11 @@ def _attempt(value: Any) -> PlannedAttempt:
 
 
 def _check_segment(attempt: PlannedAttempt) -> None:
-    """Refuse a segment of what is no run, and a run that starts from what no earlier segment can have written."""
+    """Refuse a segment of what is no run, a run of no seed, and one that starts from what no earlier segment wrote."""
     if (attempt.kind == RUN) != (attempt.segment > 0):
         raise ValueError(f"{attempt.slot}: segment {attempt.segment} of a {attempt.kind}")
+    if attempt.kind == RUN:
+        parse_seed(attempt.slot, attempt.workload)
     if attempt.resume is not None and not attempt.resume.segment < attempt.segment:
         raise ValueError(f"{attempt.slot}: segment {attempt.segment} cannot start from {attempt.resume}")
 

@@ -19,7 +19,7 @@ from typing import Any
 from ..common.endings import EndedError, Ending
 from ..common.layout import AttemptFolder, CheckpointFolder, attempt_folder
 from ..common.patience import Patience
-from ..common.plan import Allocation, CheckpointName, PlannedAttempt, Recipe
+from ..common.plan import Allocation, CheckpointName, PlannedAttempt, Recipe, parse_checkpoint_name
 from ..common.storage import read_regular, sha256_bytes, sync_folder, write_new
 from ..common.strict import Fields, dump_json, parse_json
 from . import copying
@@ -164,17 +164,6 @@ def _identity(fields: Fields) -> RunIdentity:
     )
 
 
-def _previous(value: Any) -> CheckpointName:
-    fields = Fields(value, "checkpoint.previous")
-    name = CheckpointName(
-        segment=fields.count("segment", minimum=1),
-        update=fields.count("update", minimum=1),
-        sha256=fields.text("sha256"),
-    )
-    fields.done()
-    return name
-
-
 def _point(value: Any) -> Point:
     fields = Fields(value, "checkpoint.curve")
     point = Point(
@@ -246,7 +235,7 @@ def parse_checkpoint(data: bytes) -> Checkpoint:
         identity=_identity(fields),
         segment=fields.count("segment", minimum=1),
         allocation=fields.text("allocation"),
-        previous=None if previous is None else _previous(previous),
+        previous=None if previous is None else parse_checkpoint_name(previous, "checkpoint.previous"),
         account=_account(fields),
         progress=_progress(fields.table("progress")),
         path=fields.text("path"),
@@ -288,7 +277,7 @@ def _copy_unchanged(reading: int, writing: int) -> tuple[SavedFile, ...]:
     if not found.files:
         raise SourceError("there is no file")
     folders = copying.folders_of(found.files)
-    copying.check_room(writing, sum(identity[2] for identity in found.files.values()))
+    copying.check_room(writing, sum(found.sizes.values()))
     copying.make_folders(writing, folders)
     names = sorted(found.files)
     saved = tuple(copying.copy_file(reading, writing, name, found.files[name], durable=True) for name in names)
@@ -331,7 +320,9 @@ def store(
         FileExistsError: There is a checkpoint of this update already.
         ValueError: The account is none that `restore` would take.
     """
-    folder.checkpoints.mkdir(exist_ok=True)
+    if not folder.checkpoints.is_dir():
+        folder.checkpoints.mkdir()
+        sync_folder(folder.root)
     final = folder.checkpoint(account.update).root
     if final.exists():
         raise FileExistsError(errno.EEXIST, "a checkpoint of this update is there already", str(final))
@@ -413,6 +404,8 @@ def _check_files(found: copying.Found, files: Sequence[SavedFile]) -> None:
             raise SourceError(f"{name}: is listed in checkpoint.json and not there")
         if name not in listed:
             raise SourceError(f"{name}: is not listed in checkpoint.json")
+        if (size := found.sizes[name]) != listed[name]:
+            raise SourceError(f"{name}: has {size} bytes, checkpoint.json says {listed[name]}")
     if other := found.folders.difference(copying.folders_of(listed)):
         raise SourceError(f"{min(other)}: a folder without a file that is listed in checkpoint.json")
 
@@ -425,7 +418,7 @@ def _copy_verified(reading: int, writing: int, files: Sequence[SavedFile]) -> No
         found = copying.copy_file(reading, writing, file.name, None, durable=False)
         if found != file:
             text = f"{found.num_bytes} bytes with the SHA-256 {found.sha256}"
-            raise SourceError(f"{file.name}: {text}, checkpoint.json says {file.num_bytes} with {file.sha256}")
+            raise SourceError(f"{file.name}: {text}; checkpoint.json says {file.num_bytes} with {file.sha256}")
 
 
 def restore(

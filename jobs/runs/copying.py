@@ -59,6 +59,8 @@ class Found:
 
     files: dict[str, tuple[int, ...]]
     """Identity by name."""
+    sizes: dict[str, int]
+    """Bytes by name."""
     folders: frozenset[str]
 
 
@@ -122,6 +124,7 @@ def find_files(root: int) -> Found:
         SourceError: Something is neither a file nor a folder, is named oddly, or there is too much of it.
     """
     files: dict[str, tuple[int, ...]] = {}
+    sizes: dict[str, int] = {}
     folders: list[str] = []
     waiting = [""]
     while waiting:
@@ -131,10 +134,10 @@ def find_files(root: int) -> Found:
                 folders.append(name)
                 waiting.append(name)
             elif stat.S_ISREG(found.st_mode):
-                files[name] = identify(found)
+                files[name], sizes[name] = identify(found), found.st_size
             else:
                 raise SourceError(f"{name}: neither a regular file nor a folder")
-    return Found(files=files, folders=frozenset(folders))
+    return Found(files=files, sizes=sizes, folders=frozenset(folders))
 
 
 def _scan(root: int, folder: str, most: int) -> list[tuple[str, os.stat_result]]:

@@ -13,10 +13,12 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+
+import msgspec
 
 import jobs
 from acceptance.formats import TABLES, Row, parse_table
@@ -61,6 +63,35 @@ def build(config, *, seed, device):
     return Runner(config, seed, device)
 '''
 """A trainer that does everything right."""
+RECIPE = "small"
+TRAINING = """
+def __init__(self, config, seed, device):
+    super().__init__(config, seed, device)
+    self.state = 1.0 + seed / 1000
+
+def evaluate(self):
+    targets = self.config["validation_targets"]
+    return targets * (2.0 + self.state), targets
+
+def save(self, folder):
+    (Path(folder) / "state").mkdir()
+    (Path(folder) / "state" / "value.txt").write_text(self.state.hex())
+    (Path(folder) / "counters.json").write_text(json.dumps(self.progress()))
+
+def load(self, folder):
+    self.state = float.fromhex((Path(folder) / "state" / "value.txt").read_text())
+    found = json.loads((Path(folder) / "counters.json").read_text())
+    self.count, self.seed = found["count"], found["seed"]
+
+def progress(self):
+    return {"count": self.count, "seed": self.seed, "state": self.state}
+
+def updates(self, n):
+    for number in range(self.count, self.count + n):
+        self.state *= 1 - 0.1 / (number + 2 + self.seed % 7)
+    return super().updates(n)
+"""
+"""Methods of a trainer whose validation loss falls, and depends on every update since the beginning."""
 
 
 def misbehaving(body: str, *, head: str = "") -> str:
@@ -75,6 +106,15 @@ def misbehaving(body: str, *, head: str = "") -> str:
     return f"{start}\n\n{head}\n\nclass Bad(Runner):\n{indented}    pass\n\n\ndef build{end}".replace(
         "return Runner(config", "return Bad(config"
     )
+
+
+def trainer(body: str = "") -> str:
+    """Return an adapter that can train, save and load.
+
+    Args:
+        body: Methods that replace those of the class, not indented.
+    """
+    return misbehaving(f"{TRAINING}\n{body}", head="import json\nfrom pathlib import Path")
 
 
 @functools.cache
@@ -142,8 +182,8 @@ class Bench:
         )
 
     def attempt(self, planned: documents.PlannedAttempt) -> AttemptPaths:
-        """Return the folder of an attempt."""
-        return self.paths.attempt(planned.slot, planned.attempt)
+        """Return the folder of an attempt, or of a segment of one."""
+        return self.paths.attempt(planned.slot, planned.attempt, planned.segment)
 
     def receipt(self, planned: documents.PlannedAttempt) -> documents.Receipt:
         """Read an attempt's receipt, after checking that it seals every file."""
@@ -155,10 +195,34 @@ class Bench:
         found = {
             path.name: (path.stat().st_size, files.sha256_file(path))
             for path in folder.root.iterdir()
-            if path != folder.receipt
+            if path not in (folder.receipt, folder.checkpoints)
         }
         assert sealed == found
+        kept = receipt.run.checkpoints if receipt.run is not None else ()
+        assert {one.update: one.sha256 for one in kept} == {
+            update: files.sha256_file(folder.checkpoint(update).document) for update in self.checkpoints(planned)
+        }
+        assert {one.update: one.bytes for one in kept} == {
+            update: sum(file.bytes for file in one.files) for update, one in self.checkpoints(planned).items()
+        }
         return receipt
+
+    def checkpoints(self, planned: documents.PlannedAttempt) -> dict[int, documents.Checkpoint]:
+        """Read the checkpoints that a segment wrote, after checking that they list every file."""
+        folder = self.attempt(planned)
+        found = {}
+        for path in folder.checkpoints.iterdir() if folder.checkpoints.is_dir() else ():
+            if not path.name.startswith("."):
+                paths = folder.checkpoint(int(path.name))
+                found[int(path.name)] = documents.Checkpoint.read(paths.document)
+                listed = [(one.name, one.bytes, one.sha256) for one in found[int(path.name)].files]
+                assert listed == sorted(_describe(paths.files))
+        return dict(sorted(found.items()))
+
+    def name_checkpoint(self, planned: documents.PlannedAttempt, update: int) -> documents.CheckpointName:
+        """Return how the plan of a later segment names a checkpoint of this one."""
+        document = self.attempt(planned).checkpoint(update).document
+        return documents.CheckpointName(segment=planned.segment, update=update, sha256=files.sha256_file(document))
 
     def rows(self, planned: documents.PlannedAttempt, file: str) -> tuple[Row, ...]:
         """Parse a table of an attempt with the one definition of its syntax."""
@@ -173,6 +237,13 @@ class Bench:
     def side_log(self, planned: documents.PlannedAttempt, side: str) -> str:
         """Return what a side printed."""
         return self.attempt(planned).table(f"{side}.log").read_text()
+
+
+def _describe(root: Path) -> Iterator[tuple[str, int, str]]:
+    """Yield name, size and SHA-256 of every file below a folder."""
+    for path in root.rglob("*"):
+        if not path.is_dir():
+            yield path.relative_to(root).as_posix(), path.stat().st_size, files.sha256_file(path)
 
 
 def write_tree(root: Path, sources: Mapping[str, str]) -> None:
@@ -206,23 +277,47 @@ def freeze_side(bench_root: Path, identity: str, sources: Mapping[str, str], **c
     return documents.Runnable.of({**values, **changes})
 
 
+def _config_sha256(config: Mapping[str, Any]) -> str:
+    return files.sha256_bytes(json.dumps(config, sort_keys=True, separators=(",", ":")).encode())
+
+
+def make_convergence(*, updates: int = 40, evaluate_every: int = 15, **changes: Any) -> documents.ConvergenceRules:
+    """Return the rules of one recipe for `trainer`, 5 targets an update, with other values where given.
+
+    Args:
+        updates: Of the whole training.
+        evaluate_every: Updates between points of the curve.
+        changes: Fields of the rules, and of the recipe.
+    """
+    config = {"tokens": 5, "validation_targets": 8}
+    values: dict[str, Any] = {"name": RECIPE, "config": config, "config_sha256": _config_sha256(config)}
+    values |= {"targets": 5 * updates, "validation_targets": 8, "updates": updates, "evaluate_every": evaluate_every}
+    values |= {name: changes.pop(name) for name in documents.Recipe.__struct_fields__ if name in changes}
+    return documents.ConvergenceRules(recipes=(documents.Recipe(**values),), **changes)
+
+
 def make_protocol(
     rules: documents.ThroughputRules,
     limits: documents.Limits,
     config: Mapping[str, Any],
     numerical: documents.NumericalRules | None = None,
+    convergence: documents.ConvergenceRules | None = None,
 ) -> documents.Protocol:
-    """Return a protocol of one workload."""
-    digest = files.sha256_bytes(json.dumps(config, sort_keys=True, separators=(",", ":")).encode())
+    """Return a protocol of one workload, and of the recipes of the convergence family if it is declared."""
     workload = documents.Workload(
-        name=WORKLOAD, category="sync", production=True, config=dict(config), config_sha256=digest
+        name=WORKLOAD, category="sync", production=True, config=dict(config), config_sha256=_config_sha256(config)
     )
     return documents.Protocol(
         campaign="bench",
-        families=("throughput",) if numerical is None else ("throughput", "numerical"),
+        families=(
+            "throughput",
+            *(("numerical",) if numerical is not None else ()),
+            *(("convergence",) if convergence is not None else ()),
+        ),
         baseline_first=False,
         throughput=rules,
         numerical=numerical,
+        convergence=convergence,
         limits=limits,
         retries=documents.Retries(),
         execution=documents.Execution(),
@@ -242,6 +337,7 @@ def make_bench(
     limits: documents.Limits = LIMITS,
     config: Mapping[str, Any] | None = None,
     numerical: documents.NumericalRules | None = None,
+    convergence: documents.ConvergenceRules | None = None,
     **changes: Any,
 ) -> Bench:
     """Create a home with two frozen sides.
@@ -254,11 +350,12 @@ def make_bench(
         limits: The limits.
         config: The workload's configuration.
         numerical: The numerical rules, where the family is declared.
+        convergence: The convergence rules, likewise.
         changes: Fields of both sides that differ from the usual.
     """
     paths = HomePaths(root / "home")
     shutil.copytree(Path(jobs.__file__).parent, paths.harness, ignore=shutil.ignore_patterns("__pycache__", "*.pyc"))
-    protocol = make_protocol(rules, limits, {"tokens": 5} if config is None else config, numerical)
+    protocol = make_protocol(rules, limits, {"tokens": 5} if config is None else config, numerical, convergence)
     paths.protocol.write_bytes(protocol.to_bytes())
     runnables = {}
     for name, identity, given in (("baseline", "baseline", baseline), ("candidate", CANDIDATE, candidate)):
@@ -292,6 +389,36 @@ def make_attempt(
         order=tuple(order),
         updates=updates if is_measured else 0,
         inputs_sha256=inputs_sha256,
+    )
+
+
+def make_recipe_pilot(side: documents.SideName) -> documents.PlannedAttempt:
+    """Return a planned pilot of the one recipe."""
+    pilot = make_attempt("pilot", (side,))
+    return msgspec.structs.replace(pilot, slot=pilot.slot.replace(WORKLOAD, RECIPE), workload=RECIPE)
+
+
+def make_run(
+    side: documents.SideName = "baseline",
+    *,
+    seed: int = 45,
+    number: int = 1,
+    segment: int = 1,
+    resume: documents.CheckpointName | None = None,
+) -> documents.PlannedAttempt:
+    """Return a planned segment of a run of the one recipe."""
+    owner = CANDIDATE if side == "candidate" else "baseline"
+    return documents.PlannedAttempt(
+        slot=f"{owner}/run/{RECIPE}/s{seed}",
+        attempt=number,
+        kind="run",
+        workload=RECIPE,
+        repeat=0,
+        pair=0,
+        order=(side,),
+        updates=0,
+        segment=segment,
+        resume=resume,
     )
 
 
