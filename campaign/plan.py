@@ -14,8 +14,8 @@ from campaign.documents import Slot
 from campaign.matrix import Expansion, expand
 from campaign.packing import Group, pack
 from campaign.pilots import CaseSize
-from campaign.power import RatioGate
 from campaign.protocol import expand_slots, numerical_rules
+from campaign.ratio_power import RatioGate
 
 TEXT_BYTES = 16 << 10
 """About what start.json, receipt.json, the tables and a quiet log of one slot take."""
