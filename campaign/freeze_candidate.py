@@ -160,7 +160,7 @@ def _require_baseline_evidence(paths: HomePaths, protocol: documents.Protocol, l
         return
     collection = collect(paths, ledger)
     require_intact(collection)
-    completed = {slot for (slot, _), own in collection.receipts_read.items() if own.ending is Ending.COMPLETED}
+    completed = {key[0] for key, own in collection.receipts_read.items() if own.ending is Ending.COMPLETED}
     later = protocol.extension_runs()
     slots = [slot.slot for slot in protocol.slots if slot.phase == "baseline" and slot.slot not in later]
     missing = [slot for slot in slots if slot not in completed]

@@ -58,6 +58,21 @@ def test_the_template_spells_out_the_default_protocol() -> None:
     assert departures(load_config(template)) == ()
 
 
+@pytest.mark.parametrize("family", ["numerical", "convergence"])
+def test_what_the_template_has_in_comments_of_a_family_is_right_as_it_stands(tmp_path: Path, family: str) -> None:
+    text = (Path(__file__).parents[3] / "templates" / "init" / "campaign.toml").read_text(encoding="utf-8")
+    head, begin, rest = text.partition(f"# [{family}]\n")
+    commented, _, tail = rest.partition("\n\n")
+    lines = [begin, *commented.splitlines(keepends=True)]
+    path = tmp_path / "campaign.toml"
+    path.write_text(head + "".join(line.removeprefix("#").removeprefix(" ") for line in lines) + "\n\n" + tail)
+    config = load_config(path)
+    assert getattr(config, family) is not None
+    assert len(config.recipe) == (family == "convergence")
+    departing = {sentence.partition(" ")[0] for sentence in departures(config)}
+    assert departing <= {"numerical.required", "numerical.serialized", "convergence.extension"}
+
+
 def test_the_adapter_stub_is_python_and_says_what_to_write(tmp_path: Path) -> None:
     main(["init", str(tmp_path)])
     program = "import adapter; adapter.candidate({'size': 'small'}, seed=1, device='cpu')"

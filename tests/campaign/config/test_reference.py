@@ -11,6 +11,7 @@ from campaign.config import model
 from campaign.config.load import parse_config
 from campaign.config.reference import keys_text, replace_keys, schema, schema_text
 from campaign.matrix import expand
+from campaign.protocol import build_protocol
 
 DOCS = Path(__file__).parents[3] / "docs"
 Golden = Callable[[Path, bytes], None]
@@ -63,9 +64,26 @@ def test_tables_of_rules_are_the_protocols_with_its_defaults(
     assert document.of(dict(table())) == document()
 
 
+def snippets() -> list[str]:
+    """Return every example of the page."""
+    return [part.partition("```")[0] for part in (DOCS / "config.md").read_text().split("```toml\n")[1:]]
+
+
+SIDES = 'name = "x"\n[baseline]\nsource = "."\nadapter = "a:b"\npython = "./python"\n'
+
+
 def test_the_matrix_in_the_page_is_a_matrix() -> None:
-    snippet = (DOCS / "config.md").read_text().partition("```toml\n")[2].partition("```")[0]
-    sides = 'name = "x"\n[baseline]\nsource = "."\nadapter = "a:b"\npython = "./python"\n'
-    expansion = expand(parse_config((sides + snippet).encode(), path=Path("/c/campaign.toml")))
+    expansion = expand(parse_config((SIDES + snippets()[0]).encode(), path=Path("/c/campaign.toml")))
     assert len(expansion.workloads) == 2 * 2 * 2 * 2 - 4 + 1
     assert expansion.categories[0].workloads[-1] == "accumulation-remainder"
+
+
+def test_the_recipe_in_the_page_is_a_recipe_beside_the_matrix() -> None:
+    matrix, convergence = snippets()
+    config = parse_config((SIDES + matrix + convergence).encode(), path=Path("/c/campaign.toml"))
+    protocol = build_protocol(config)
+    assert protocol.convergence is not None
+    (recipe,) = protocol.convergence.recipes
+    assert recipe.config["context"] == 512
+    assert recipe.targets == recipe.updates * 16 * 4 * 1024
+    assert len(protocol.extension_runs()) == 6

@@ -301,8 +301,10 @@ def test_runs_alone_are_something_to_wait_for_baseline_first() -> None:
         (
             "extension = { seeds = [48, 49, 50] }",
             (
-                "convergence.extension adds the seeds 48, 49, 50 where the first look is inconclusive; "
-                "the quantiles of the two looks are 4.08607 and 2.49239.",
+                (
+                    "convergence.extension adds the seeds 48, 49, 50 where the first look is inconclusive; "
+                    "the quantiles of the two looks are 4.08607 and 2.49239."
+                ),
             ),
         ),
     ],

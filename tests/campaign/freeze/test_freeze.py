@@ -146,6 +146,21 @@ def test_the_real_programs_take_a_real_protocol_and_refuse_a_damaged_one(setting
     assert "is missing" in faults[0]
 
 
+def test_the_real_programs_take_a_campaign_with_recipes(setting: Setting) -> None:
+    rules = '[convergence]\nseeds = [1, 2]\nextension = { seeds = [3] }\npower_waiver = "a test"\n'
+    recipe = '[[recipe]]\nname = "r"\nconfig = { x = 1 }\ntargets = 40\nvalidation_targets = 8\nupdates = 40\n'
+    config = setting.config(lambda text: text + rules + recipe)
+    frozen = freeze_baseline(config, setting.home, programs=find_programs(), environment={}, clock=clock)
+    protocol = read_frozen(setting.home).protocol
+    assert protocol.families == ("throughput", "convergence")
+    assert protocol.convergence is not None
+    assert protocol.convergence.quantile == "6.31375"
+    assert [line.partition(" ")[0] for line in frozen.departures[1:]] == [
+        "convergence.seeds",
+        "convergence.extension",
+    ]
+
+
 def test_the_installed_programs_are_found() -> None:
     programs = find_programs()
     assert (programs.acceptance / "formats.py").is_file()

@@ -201,3 +201,22 @@ def test_a_receipt_that_was_copied_to_another_slot_does_not_count(setting: Setti
     copied.receipt.write_bytes(setting.home.attempt(first.slot, 1).receipt.read_bytes())
     with pytest.raises(EvidenceError, match="the evidence is not what was sealed"):
         setting.freeze_candidate(baseline_first)
+
+
+def runs_alone(text: str) -> str:
+    """Return a configuration whose baseline phase is four runs, two of them of an extension."""
+    text = baseline_first(text) + "[throughput]\nsolo = false\ncontrols = false\n"
+    text += '[convergence]\nseeds = [1, 2]\nextension = { seeds = [3, 4] }\npower_waiver = "a test"\n'
+    return text + '[[recipe]]\nname = "r"\nconfig = { x = 1 }\ntargets = 40\nvalidation_targets = 8\nupdates = 40\n'
+
+
+def test_a_candidate_does_not_wait_for_the_runs_of_an_extension(setting: Setting) -> None:
+    setting.freeze(runs_alone)
+    home = Home(paths=setting.home, protocol=read_frozen(setting.home).protocol)
+    first, second, *extending = baseline_slots(home)
+    assert [slot.slot for slot in extending] == ["baseline/run/r/s3", "baseline/run/r/s4"]
+    home.attempt(second)
+    with pytest.raises(StateError, match="1 of 2 baseline slots are not completed, baseline/run/r/s1 first"):
+        setting.freeze_candidate(runs_alone)
+    home.attempt(first)
+    assert setting.freeze_candidate(runs_alone).is_new
