@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,12 +12,15 @@ from typing import Any
 from acceptance.formats import Ending
 from campaign.calibration import CASE_KINDS
 from campaign.documents import Manifest, Protocol, Receipt, Slot
+from campaign.extension import sentences
+from campaign.keys import AttemptKey
 from campaign.observation import View
 from campaign.packing import pack
 from campaign.paths import HomePaths
-from campaign.state import ACTIVE, OUT_OF_REACH, AttemptState, AttemptStatus, SlotState, SlotStatus
+from campaign.run_progress import RunProgress, describe_segment, read_runs, segment_lines, segments_left
+from campaign.state import ACTIVE, CUTS, OUT_OF_REACH, AttemptState, AttemptStatus, SlotState, SlotStatus
 from campaign.submission.acts import Cluster
-from campaign.submission.cost import Expectation, device_hours, expect, experience
+from campaign.submission.cost import Expectation, device_hours, expect, experience, further_hours
 from campaign.table import table
 from campaign.transport import read_command
 
@@ -30,8 +33,20 @@ class Failure:
 
     slot: str
     attempt: int
+    segment: int
+    """Of a run; 0 for everything else."""
     ending: str
     reason: str
+
+    @property
+    def text(self) -> str:
+        """The same in one line."""
+        return f"{AttemptKey(self.slot, self.attempt, self.segment).text}: {self.ending}: {self.reason}"
+
+    def to_json(self) -> dict[str, Any]:
+        """Return it as a JSON value; only a run's has a segment."""
+        segment = {"segment": self.segment} if self.segment else {}
+        return {"slot": self.slot, "attempt": self.attempt, **segment, "ending": self.ending, "reason": self.reason}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,6 +75,10 @@ class Progress:
     """What they will take, from the pilots."""
     failures: tuple[Failure, ...]
     out_of_reach: tuple[Gate, ...]
+    runs: tuple[RunProgress, ...]
+    """Runs that were ever submitted."""
+    extensions: tuple[str, ...]
+    """What to know of the extensions, one sentence each."""
     troubles: tuple[str, ...]
 
     def to_json(self) -> dict[str, Any]:
@@ -72,11 +91,10 @@ class Progress:
             "unknown": list(self.unknown),
             "remaining_device_hours": round(self.remaining_device_hours, 3),
             "expected_device_hours": self.expected.known_device_hours,
-            "failed_attempts": [
-                {"slot": one.slot, "attempt": one.attempt, "ending": one.ending, "reason": one.reason}
-                for one in self.failures
-            ],
+            "failed_attempts": [one.to_json() for one in self.failures],
             "gates_out_of_reach": [{"gate": one.gate, "slot": one.slot} for one in self.out_of_reach],
+            "runs": [one.to_json() for one in self.runs],
+            "extensions": list(self.extensions),
             "troubles": list(self.troubles),
         }
 
@@ -91,9 +109,21 @@ def _by_phase(slots: Iterable[SlotStatus]) -> dict[str, dict[str, int]]:
     }
 
 
+def _is_of_recipe(protocol: Protocol, slot: Slot) -> bool:
+    """Return whether a slot is a run, or the pilot of such: workloads and recipes share no name."""
+    recipes = protocol.convergence.recipes if protocol.convergence is not None else ()
+    return slot.kind in ("pilot", "run") and slot.workload in [recipe.name for recipe in recipes]
+
+
+def _convergence_gates(protocol: Protocol, slot: Slot) -> Iterator[str]:
+    """Yield the gate that needs a run, or what a recipe's pilot stands for."""
+    if _is_of_recipe(protocol, slot):
+        yield f"convergence/{slot.workload}"
+
+
 def _throughput_gates(protocol: Protocol, slot: Slot) -> Iterator[str]:
     """Yield the ratio gates that need a slot; a pilot stands for what needs it."""
-    if slot.kind not in ("pilot", "pair"):
+    if slot.kind not in ("pilot", "pair") or _is_of_recipe(protocol, slot):
         return
     workload = protocol.workload(slot.workload)
     repeats = range(1, protocol.throughput.repeats + 1)
@@ -106,7 +136,7 @@ def _throughput_gates(protocol: Protocol, slot: Slot) -> Iterator[str]:
 
 def _numerical_gates(protocol: Protocol, slot: Slot) -> Iterator[str]:
     """Yield the gates of the numerical family that need a slot, but for checks that an adapter may not offer."""
-    if protocol.numerical is None or slot.kind not in ("pilot", *CASE_KINDS):
+    if protocol.numerical is None or slot.kind not in ("pilot", *CASE_KINDS) or _is_of_recipe(protocol, slot):
         return
     for quantity in ("loss", "gradients", "parameters", "updates"):
         yield f"numerical/{slot.workload}/{quantity}"
@@ -119,18 +149,26 @@ def gates_out_of_reach(protocol: Protocol, slots: Mapping[str, SlotStatus]) -> t
     gates: dict[str, str] = {}
     for name, status in slots.items():
         if status.state in OUT_OF_REACH:
-            for gate in (*_throughput_gates(protocol, status.slot), *_numerical_gates(protocol, status.slot)):
-                gates.setdefault(gate, name)
+            for gates_of in (_throughput_gates, _numerical_gates, _convergence_gates):
+                for gate in gates_of(protocol, status.slot):
+                    gates.setdefault(gate, name)
     return tuple(Gate(gate=gate, slot=slot) for gate, slot in gates.items())
 
 
-def _open_slots(slots: Iterable[SlotStatus]) -> list[Slot]:
-    return [one.slot for one in slots if one.state is not SlotState.COMPLETED and one.state not in OUT_OF_REACH]
+def _open_slots(slots: Iterable[SlotStatus]) -> list[SlotStatus]:
+    closed = {SlotState.COMPLETED, SlotState.NOT_DUE} | OUT_OF_REACH
+    return [one for one in slots if one.state not in closed]
 
 
-def _remaining_hours(protocol: Protocol, manifest: Manifest, open_slots: list[Slot], cluster: Cluster) -> float:
-    groups = pack(open_slots, int(manifest.resources["submission"]["workloads_per_allocation"]))
-    return device_hours(protocol, manifest.resources, cluster, groups) if groups else 0.0
+def _remaining_hours(protocol: Protocol, manifest: Manifest, left: Sequence[SlotStatus], cluster: Cluster) -> float:
+    groups = pack([one.slot for one in left], int(manifest.resources["submission"]["workloads_per_allocation"]))
+    if not groups:
+        return 0.0
+    most = protocol.convergence.max_segments if protocol.convergence is not None else 0
+    further = [segments_left(one, most) - 1 for one in left if one.slot.kind == "run"]
+    return device_hours(protocol, manifest.resources, cluster, groups) + further_hours(
+        manifest.resources, cluster, further
+    )
 
 
 def _cluster(view: View) -> Cluster:
@@ -139,8 +177,8 @@ def _cluster(view: View) -> Cluster:
     return submissions[-1].intent.cluster if submissions else "slurm"
 
 
-def summarise(protocol: Protocol, manifest: Manifest, candidate: str, view: View) -> Progress:
-    """Return what ``status`` says of one view."""
+def summarise(paths: HomePaths, protocol: Protocol, manifest: Manifest, candidate: str, view: View) -> Progress:
+    """Return what ``status`` says of one view; how far the runs have come is read from the home."""
     slots = view.slots.values()
     attempts = [attempt for status in slots for attempt in status.attempts]
     waiting = [one for one in attempts if one.state is AttemptState.PENDING]
@@ -156,13 +194,15 @@ def summarise(protocol: Protocol, manifest: Manifest, candidate: str, view: View
             if one.state in (AttemptState.UNKNOWN, AttemptState.INTERRUPTED)
         ),
         remaining_device_hours=_remaining_hours(protocol, manifest, remaining, cluster),
-        expected=expect(protocol, manifest.resources, cluster, remaining, experience(slots)),
+        expected=expect(protocol, manifest.resources, cluster, [one.slot for one in remaining], experience(slots)),
         failures=tuple(
-            Failure(slot=one.slot, attempt=one.attempt, ending=one.ending.value, reason=one.reason)
+            Failure(slot=one.slot, attempt=one.attempt, segment=one.segment, ending=one.ending.value, reason=one.reason)
             for one in attempts
             if one.ending is not None and one.ending is not Ending.COMPLETED
         ),
         out_of_reach=gates_out_of_reach(protocol, view.slots),
+        runs=read_runs(paths, protocol, slots),
+        extensions=tuple(sentences(protocol, view.extension, view.slots)),
         troubles=view.troubles,
     )
 
@@ -189,9 +229,13 @@ def status_text(progress: Progress) -> str:
         lines += ["waiting:", *_limited([f"  {number} x {why}" for why, number in progress.pending.items()], "reasons")]
     if progress.unknown:
         lines += ["not known:", *_limited([f"  {one}" for one in progress.unknown], "slots")]
-    if progress.failures:
-        said = [f"  {one.slot} attempt {one.attempt}: {one.ending}: {one.reason}" for one in progress.failures]
-        lines += ["attempts without evidence:", *_limited(said, "attempts")]
+    if under_way := [one for one in progress.runs if one.state is not SlotState.COMPLETED]:
+        lines += ["runs:", *_limited([f"  {one.text}" for one in under_way], "runs")]
+    # A run that was cut goes on: what its segments ended with stands with it, and in --json.
+    if failures := [one for one in progress.failures if not (one.segment and one.ending in CUTS)]:
+        lines += ["attempts without evidence:", *_limited([f"  {one.text}" for one in failures], "attempts")]
+    if progress.extensions:
+        lines += ["extensions:", *(f"  {one}" for one in progress.extensions)]
     if progress.out_of_reach:
         lines += ["gates out of reach:", *_limited(_gate_lines(progress.out_of_reach), "gates")]
     lines.append(
@@ -224,7 +268,7 @@ def is_active(view: View) -> bool:
 
 def log_of(paths: HomePaths, view: View, attempt: AttemptStatus) -> Path | None:
     """Return the log that says most about an attempt: its own, its allocation's, or what the job printed."""
-    folder = paths.attempt(attempt.slot, attempt.attempt).root
+    folder = paths.attempt(attempt.slot, attempt.attempt, attempt.segment).root
     own = sorted(folder.glob("*.log")) if folder.is_dir() else []
     key = view.history.allocations[attempt.allocation].submission
     transport = paths.submission(key)
@@ -250,8 +294,10 @@ def describe_attempt(paths: HomePaths, view: View, attempt: AttemptStatus, *, ha
     log = log_of(paths, view, attempt)
     allocation = view.history.allocations[attempt.allocation]
     submission = view.history.submissions[allocation.submission]
+    segment = describe_segment(paths, view, attempt)
     return {
         "attempt": attempt.attempt,
+        **({"segment": attempt.segment, "run": segment} if segment is not None else {}),
         "state": attempt.state.value,
         "ending": attempt.ending.value if attempt.ending is not None else None,
         "reason": attempt.reason,
@@ -261,7 +307,7 @@ def describe_attempt(paths: HomePaths, view: View, attempt: AttemptStatus, *, ha
         "cluster": submission.intent.cluster,
         "job": attempt.job,
         "node": attempt.node,
-        "folder": str(paths.attempt(attempt.slot, attempt.attempt).root),
+        "folder": str(paths.attempt(attempt.slot, attempt.attempt, attempt.segment).root),
         "case": _case(attempt.receipt),
         "log": str(log) if log else None,
         "log_tail": read_tail(log) if log else "",
@@ -303,17 +349,24 @@ def slot_text(status: SlotStatus, described: list[dict[str, Any]]) -> str:
     """Return what ``show`` prints."""
     slot = status.slot
     lines = [f"{status.name}: {status.state.value}", f"  {slot.phase} {slot.kind}, order {' then '.join(slot.order)}"]
-    if not described:
+    if status.state is SlotState.NOT_DUE:
+        lines.append("  a run of the extension, which no verdict on this candidate asks for: it is not submitted")
+    elif not described:
         lines.append("  no attempt yet; next: campaign submit")
+    elif status.state is SlotState.CUT:
+        lines.append("  goes on from its newest checkpoint; next: campaign submit")
     for one in described:
         ending = one["ending"] or one["state"]
-        lines += ["", f"attempt {one['attempt']}: {ending}" + (f" ({one['reason']})" if one["reason"] else "")]
+        which = f"attempt {one['attempt']}" + (f" segment {one['segment']}" if "segment" in one else "")
+        lines += ["", f"{which}: {ending}" + (f" ({one['reason']})" if one["reason"] else "")]
         lines.append(
             f"  allocation {one['allocation']}, {one['cluster']} job {one['job'] or '-'}, node {one['node'] or '-'}"
         )
         lines.append(f"  known from {one['source'] or '-'}; folder {one['folder']}")
         if one["case"]:
             lines.append(_case_line(one["case"]))
+        if "run" in one:
+            lines += segment_lines(one["run"])
         lines.append(f"  command of the job: {shlex.join(one['command'])}")
         if one["accounting"] and one["accounting"] != one["look_further"]:
             lines.append(f"  accounting: {one['accounting']}")

@@ -38,7 +38,7 @@ def command(home: HomePaths, output: Output, candidate: str, watch: bool) -> Non
         chosen = find_candidate(candidate, list(desk.frozen.candidates), history.candidates)
         view = desk.view(chosen, history)
         view = replace(view, troubles=(*view.troubles, *_changes(home, desk.frozen)))
-        progress = summarise(desk.frozen.protocol, desk.frozen.manifest, chosen, view)
+        progress = summarise(home, desk.frozen.protocol, desk.frozen.manifest, chosen, view)
         for trouble in progress.troubles:
             output.note(trouble)
         last = not watch or not is_active(view)

@@ -15,6 +15,7 @@ from campaign.cli.options import home_option, json_option
 from campaign.cli.output import Output
 from campaign.documents import Phase
 from campaign.errors import ExitCode, StateError
+from campaign.extension import sentences
 from campaign.frozen import read_frozen
 from campaign.observation import View
 from campaign.paths import HomePaths
@@ -150,7 +151,8 @@ class _Run:
         self.confirmed = True
 
     def _tell(self, order: Order, view: View) -> None:
-        for line in [*text.reasons(order, view.slots), *view.troubles]:
+        extension = sentences(self.desk.frozen.protocol, view.extension, view.slots)
+        for line in [*text.reasons(order, view.slots), *extension, *view.troubles]:
             self.output.note(line)
 
     def _finish(self, jobs: list[str], view: View) -> None:

@@ -35,6 +35,18 @@ def device_hours(
     return seconds * _num_devices(resources, cluster) / 3600
 
 
+def further_hours(resources: Mapping[str, Any], cluster: Cluster, further_segments: Sequence[int]) -> float:
+    """Return the most device-hours of the segments that runs may take beyond the next one of each.
+
+    Args:
+        resources: The frozen resource tables.
+        cluster: Where they run; a local job holds a segment of every run that is left.
+        further_segments: How many, for each run.
+    """
+    num_jobs = max(further_segments, default=0) if cluster == "local" else sum(further_segments)
+    return num_jobs * int(resources[cluster]["minutes"]) / 60 * _num_devices(resources, cluster)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Expectation:
     """What some slots will take, from the pilots."""

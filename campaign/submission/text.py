@@ -39,17 +39,18 @@ def plan_text(frozen: Frozen, order: Order, slots: Mapping[str, SlotStatus]) -> 
     known = experience(slots.values())
     for batch in order.all:
         kinds: dict[str, int] = {}
-        again = 0
+        again = further = 0
         for allocation, own in _slots(frozen, batch):
             for slot in own:
                 kinds[slot.kind] = kinds.get(slot.kind, 0) + 1
-            again += sum(attempt.attempt > 1 for attempt in allocation.attempts)
+            again += sum(attempt.attempt > 1 and attempt.segment < 2 for attempt in allocation.attempts)
+            further += sum(attempt.segment > 1 for attempt in allocation.attempts)
         what = ", ".join(f"{number} {kind.replace('_', ' ')}" for kind, number in kinds.items())
         jobs = (
             "1 job" if batch.cluster == "local" or len(batch.allocations) == 1 else f"array of {len(batch.allocations)}"
         )
-        retries = f"{again} retries" if again else ""
-        note = "interrupted before" if batch in order.again else retries
+        noted = [f"{again} retries" if again else "", f"{further} further segments" if further else ""]
+        note = "interrupted before" if batch in order.again else ", ".join(filter(None, noted))
         hours = (f"{_hours(frozen, batch):.2f}", _expected(frozen, batch, known).text)
         rows.append((batch.cluster, jobs, str(len(batch.allocations)), what, *hours, note))
     header = ("cluster", "as", "allocations", "attempts", "most device-hours", "from the pilots", "")
@@ -97,7 +98,7 @@ def reasons(order: Order, slots: Mapping[str, Any]) -> list[str]:
         shown = ", ".join(choice.out_of_reach[:3]) + (", ..." if len(choice.out_of_reach) > 3 else "")
         said.append(f"{len(choice.out_of_reach)} slot(s) can no longer be completed: {shown}")
         said += [
-            f"{name}: {slots[name].state.value} after {len(slots[name].attempts)} attempt(s), last "
+            f"{name}: {slots[name].state.value} after {len(slots[name].chains)} attempt(s), last "
             f"{slots[name].endings[-1].value}: {slots[name].reason or 'no reason given'}"
             for name in choice.out_of_reach[:3]
             if slots[name].endings

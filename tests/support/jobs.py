@@ -75,8 +75,8 @@ def run(plan_path, wish):
         if stopped:
             break
         one(home, plan, attempt, started, node, boot, wish)
-        key = attempt["slot"] + "/" + str(attempt["attempt"])
-        receipts[key] = hashlib.sha256((home / "attempts" / key / "receipt.json").read_bytes()).hexdigest()
+        receipt = folder_of(home, attempt) / "receipt.json"
+        receipts[key_of(attempt)] = hashlib.sha256(receipt.read_bytes()).hexdigest()
     write(folder / "ended.json", {"format": "ended/1", "allocation": plan["allocation"],
           "reason": stopped[0] if stopped else "done", "at": time.time(), "wall_s": 0.1, "sides_s": 0.1,
           "overhead_s": 0.0, "receipts": receipts})
@@ -95,12 +95,42 @@ def record_inputs(home, folder, workload, protocol):
     (folder / "inputs.json").write_bytes(listing)
 
 
-def one(home, plan, attempt, started, node, boot, wish):
+def key_of(attempt):
+    segment = "/" + str(attempt["segment"]) if attempt["segment"] else ""
+    return attempt["slot"] + "/" + str(attempt["attempt"]) + segment
+
+
+def folder_of(home, attempt):
     folder = home / "attempts" / attempt["slot"] / str(attempt["attempt"])
+    return folder / "segments" / str(attempt["segment"]) if attempt["segment"] else folder
+
+
+def save(folder, plan, attempt, recipe, update):
+    """Save a state after so many updates."""
+    target = folder / "checkpoints" / str(update)
+    (target / "files").mkdir(parents=True)
+    data = ("state after " + str(update)).encode()
+    (target / "files" / "model.bin").write_bytes(data)
+    document = {"format": "checkpoint/1", "manifest_sha256": plan["manifest_sha256"], "slot": attempt["slot"],
+        "attempt": attempt["attempt"], "segment": attempt["segment"], "allocation": plan["allocation"],
+        "side": attempt["order"][0], "snapshot_sha256": plan["sides"][attempt["order"][0]]["snapshot_sha256"],
+        "recipe": recipe["name"], "config_sha256": recipe["config_sha256"],
+        "seed": int(attempt["slot"].rpartition("/s")[2]), "previous": attempt["resume"], "update": update,
+        "tokens": update, "train_s": 0.1, "elapsed_s": 0.1, "curve": [], "progress": {"updates": update}, "path": "",
+        "files": [{"name": "model.bin", "bytes": len(data), "sha256": hashlib.sha256(data).hexdigest()}],
+        "at": time.time()}
+    write(target / "checkpoint.json", document)
+    sha256 = hashlib.sha256((target / "checkpoint.json").read_bytes()).hexdigest()
+    return {"update": update, "sha256": sha256, "bytes": len(data)}
+
+
+def one(home, plan, attempt, started, node, boot, wish):
+    folder = folder_of(home, attempt)
     folder.mkdir(parents=True)
-    key = attempt["slot"] + "/" + str(attempt["attempt"])
+    key = key_of(attempt)
     start = {"format": "start/1", "slot": attempt["slot"], "attempt": attempt["attempt"],
-             "allocation": plan["allocation"], "kind": attempt["kind"], "manifest_sha256": plan["manifest_sha256"],
+             "segment": attempt["segment"], "allocation": plan["allocation"], "kind": attempt["kind"],
+             "manifest_sha256": plan["manifest_sha256"],
              "protocol_sha256": plan["protocol_sha256"], "harness_sha256": plan["harness_sha256"],
              "snapshots": {name: side["snapshot_sha256"] for name, side in plan["sides"].items()},
              "job": started["job"],
@@ -109,6 +139,13 @@ def one(home, plan, attempt, started, node, boot, wish):
              "device": "cpu:fake", "devices": [], "threads": 1, "at": time.time()}
     write(folder / "start.json", start)
     (folder / "baseline.log").write_text("measuring " + key + "\\n")
+    recipe, first, saved = None, 0, []
+    if attempt["kind"] == "run":
+        rules = json.loads((home / "protocol.json").read_text())["convergence"]
+        (recipe,) = [each for each in rules["recipes"] if each["name"] == attempt["workload"]]
+        first = attempt["resume"]["update"] if attempt["resume"] else 0
+        if first + 10 < recipe["updates"]:
+            saved.append(save(folder, plan, attempt, recipe, first + 10))
     while Path(wish["hold"]).exists() and not stopped:
         time.sleep(0.02)
     if wish["die"].get(key):
@@ -121,14 +158,25 @@ def one(home, plan, attempt, started, node, boot, wish):
         protocol = json.loads((home / "protocol.json").read_text())
         if protocol["numerical"] and attempt["order"] == ["baseline"]:
             record_inputs(home, folder, attempt["workload"], protocol)
+    run_receipt = None
+    if recipe:
+        if ending == "completed" and first < recipe["updates"]:
+            saved.append(save(folder, plan, attempt, recipe, recipe["updates"]))
+        run_receipt = {"recipe": recipe["name"], "seed": int(attempt["slot"].rpartition("/s")[2]),
+            "resumed": attempt["resume"], "first_update": first,
+            "update": recipe["updates"] if ending == "completed" else min(first + 12, recipe["updates"]),
+            "checkpoints": saved, "train_s": 0.1, "evaluate_s": 0.1, "save_s": 0.1, "load_s": 0.0}
     listed = []
     for path in sorted(folder.iterdir()):
+        if path.is_dir():
+            continue
         data = path.read_bytes()
         listed.append({"name": path.name, "bytes": len(data), "sha256": hashlib.sha256(data).hexdigest(), "rows": None})
     write(folder / "receipt.json", {
         "format": "receipt/1", "start_sha256": hashlib.sha256((folder / "start.json").read_bytes()).hexdigest(),
         "slot": attempt["slot"], "attempt": attempt["attempt"], "allocation": plan["allocation"],
-        "kind": attempt["kind"], "ending": ending, "reason": "" if ending == "completed" else "as the test wished",
+        "segment": attempt["segment"], "run": run_receipt, "kind": attempt["kind"], "ending": ending,
+        "reason": "" if ending == "completed" else "as the test wished",
         "elapsed_s": 0.1, "at": time.time(), "sides": [], "calibration": calibration, "files": listed})
 
 
@@ -177,7 +225,10 @@ class JobHome:
         rates: dict[str, float] | None = None,
         die: dict[str, bool] | None = None,
     ) -> None:
-        """Say how attempts (``slot/number``) shall end, how fast the sides are, and where the job is killed."""
+        """Say how attempts shall end, how fast the sides are, and where the job is killed.
+
+        Attempts are named ``slot/number``, those at a run ``slot/number/segment``.
+        """
         value = {"endings": endings or {}, "rates": rates or {}, "die": die or {}, "hold": str(self.hold)}
         files.replace(self.paths.root / "fake.json", files.dump_json(value))
 
@@ -198,12 +249,13 @@ def make_job_home(
     candidate: bool = True,
     resources: dict[str, Any] | None = None,
     numerical: documents.NumericalRules | None = None,
+    convergence: documents.ConvergenceRules | None = None,
 ) -> JobHome:
     """Create a home with the stand-in harness, a frozen baseline and, by default, a candidate."""
     paths = HomePaths(root)
     paths.harness.mkdir(parents=True)
     paths.launcher.write_text(HARNESS)
-    protocol = make_protocol(cases, repeats=repeats, numerical=numerical)
+    protocol = make_protocol(cases, repeats=repeats, numerical=numerical, convergence=convergence)
     paths.protocol.write_bytes(protocol.to_bytes())
     manifest = documents.Manifest(
         campaign=protocol.campaign,

@@ -184,7 +184,7 @@ def test_status_has_a_line_for_each_phase_and_one_for_all_gates_of_a_lost_case(h
     for _ in range(2):
         submit(desk)
         run_jobs(home, cluster)
-    progress = summarise(home.protocol, desk.frozen.manifest, CANDIDATE, desk.view(CANDIDATE))
+    progress = summarise(home.paths, home.protocol, desk.frozen.manifest, CANDIDATE, desk.view(CANDIDATE))
     assert progress.by_phase["numerical"] == {"failed": 1}
     assert progress.by_phase["baseline"] == {"completed": 3}
     assert len(progress.to_json()["gates_out_of_reach"]) == 4

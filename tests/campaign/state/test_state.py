@@ -7,8 +7,10 @@ from dataclasses import replace
 import pytest
 
 from acceptance.formats import Ending
-from campaign.documents import Ended, JobIdentity, Receipt, Retries, Started
+from campaign.documents import Ended, JobIdentity, Receipt, Retries, Slot, Started
 from campaign.state import (
+    CUTS,
+    MISSING,
     AllocationFacts,
     AttemptFacts,
     AttemptState,
@@ -17,6 +19,7 @@ from campaign.state import (
     JobStage,
     Patience,
     SlotState,
+    SlotStatus,
     allows_another,
     ending_of_state,
     resolve_attempt,
@@ -232,3 +235,99 @@ def test_every_ending_is_final_once_only_or_allows_another() -> None:
     assert Ending.CRASH in final
     assert Ending.COMPLETED in final
     assert not final & {*RULE.again, *RULE.again_once}
+
+
+# --- runs
+
+MAX_SEGMENTS = 3
+RUN = Slot(
+    slot="baseline/run/r/s45", side="baseline", phase="baseline", kind="run", workload="r", repeat=0, pair=0,
+    order=("baseline",),
+)  # fmt: skip
+LIMIT, LOST_, CRASH, DONE = Ending.TIME_LIMIT, Ending.LOST, Ending.CRASH, Ending.COMPLETED
+
+
+def segments(*chains: tuple[Ending | None, ...]) -> list[AttemptStatus]:
+    """Return the segments of attempts, each given by its endings; None stands for one that runs."""
+    return [
+        replace(attempts(ending)[0], attempt=attempt, segment=segment)
+        for attempt, chain in enumerate(chains, start=1)
+        for segment, ending in enumerate(chain, start=1)
+    ]
+
+
+def run_state(*chains: tuple[Ending | None, ...], rule: Retries = RULE) -> SlotState:
+    return resolve_slot(segments(*chains), rule, max_segments=MAX_SEGMENTS)
+
+
+@pytest.mark.parametrize(
+    ("chains", "state"),
+    [
+        ((), SlotState.PLANNED),
+        (((None,),), SlotState.RUNNING),
+        (((LIMIT,),), SlotState.CUT),
+        (((LIMIT, None),), SlotState.RUNNING),
+        (((LIMIT, LOST_),), SlotState.CUT),
+        (((LIMIT, LOST_, DONE),), SlotState.COMPLETED),
+        (((DONE,),), SlotState.COMPLETED),
+        (((CRASH,),), SlotState.FAILED),
+        (((LIMIT, CRASH),), SlotState.FAILED),
+        (((LIMIT, Ending.CHECKPOINT_REFUSED),), SlotState.FAILED),
+        # All segments are used up: the last one's ending is the attempt's, and that is what the retry rule sees.
+        (((LIMIT, LIMIT, LOST_),), SlotState.RETRYABLE),
+        (((LOST_, LOST_, LIMIT),), SlotState.EXHAUSTED),
+        (((LOST_, LOST_, LOST_), (LIMIT,)), SlotState.CUT),
+        (((LOST_, LOST_, LOST_), (CRASH,)), SlotState.FAILED),
+        (((LOST_,) * 3, (LOST_,) * 3, (LOST_,) * 2), SlotState.CUT),
+        (((LOST_,) * 3, (LOST_,) * 3, (LOST_,) * 3), SlotState.EXHAUSTED),
+        (((LOST_,) * 3, (LOST_, DONE)), SlotState.COMPLETED),
+        (((Ending.WINDOW_SHORT,),), SlotState.FAILED),
+        # The first attempt allowed no second one: acceptance would not count it, so that it does not go on.
+        (((CRASH,), (LIMIT,)), SlotState.FAILED),
+        (((CRASH,), (DONE,)), SlotState.FAILED),
+        (((LIMIT, LIMIT, LIMIT), (DONE,)), SlotState.FAILED),
+        # A segment that was given up sealed another ending after all: what came after it is surplus.
+        (((CRASH, DONE),), SlotState.FAILED),
+        (((DONE, CRASH),), SlotState.COMPLETED),
+        (((DONE, None),), SlotState.RUNNING),
+    ],
+)
+def test_a_run_follows_from_the_segments_of_its_attempts(
+    chains: tuple[tuple[Ending | None, ...], ...], state: SlotState
+) -> None:
+    assert run_state(*chains) is state
+
+
+@pytest.mark.parametrize("ending", list(Ending))
+def test_a_segment_is_followed_by_another_after_a_cut_and_after_nothing_else(ending: Ending) -> None:
+    is_cut = ending in {
+        Ending.TIME_LIMIT, Ending.PREEMPTED, Ending.NODE_FAIL, Ending.LOST, Ending.CANCELLED, Ending.NO_SPACE,
+    }  # fmt: skip
+    assert (run_state((ending,)) is SlotState.CUT) == is_cut
+    assert (ending in CUTS) == is_cut
+
+
+def test_a_run_goes_on_after_a_cut_that_would_allow_no_other_attempt() -> None:
+    strict = Retries(again=(), again_once=())
+    assert run_state((LOST_,), rule=strict) is SlotState.CUT
+    assert run_state((LOST_, LOST_, LOST_), rule=strict) is SlotState.EXHAUSTED
+
+
+def test_only_a_run_is_cut() -> None:
+    assert resolve_slot(attempts(LIMIT), RULE) is SlotState.RETRYABLE
+    assert SlotState.CUT in MISSING
+
+
+def test_the_endings_of_a_run_are_those_of_its_attempts() -> None:
+    status = SlotStatus(
+        slot=RUN,
+        name=RUN.slot,
+        state=SlotState.COMPLETED,
+        attempts=tuple(segments((LIMIT, LIMIT, LOST_), (LIMIT, DONE))),
+    )
+    assert status.endings == (LOST_, DONE)
+    assert [len(chain) for chain in status.chains] == [3, 2]
+    assert status.completed is not None
+    assert (status.completed.attempt, status.completed.segment) == (2, 2)
+    running = replace(status, attempts=tuple(segments((LIMIT, LIMIT, LOST_), (LIMIT, None))))
+    assert (running.endings, running.completed) == ((LOST_,), None)

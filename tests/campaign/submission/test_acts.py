@@ -8,6 +8,7 @@ import pytest
 
 from campaign.documents import Act, Entry
 from campaign.errors import EvidenceError
+from campaign.keys import AttemptKey
 from campaign.submission.acts import fold
 
 INTENT = {
@@ -77,9 +78,57 @@ def test_a_second_intent_of_the_same_allocations_makes_no_second_attempt() -> No
             {"slot": "s", "attempt": 1, "allocation": "a", "ending": "lost", "reason": "", "source": ""},
         ),
         ("cancelled", {"allocations": "a00001", "reason": ""}),
+        (
+            "ended",
+            {"slot": "s", "attempt": 1, "segment": 2, "allocation": "a", "ending": "lost", "reason": "", "source": ""},
+        ),
         ("froze_candidate", {"id": "c0123456789ab"}),
+        ("reported", {"candidate": "c0123456789ab"}),
     ],
 )
 def test_an_act_about_something_never_intended_or_of_another_shape_is_refused(act: Act, data: dict[str, Any]) -> None:
     with pytest.raises(EvidenceError, match=r"unknown|more|allocations|submission|no candidate"):
         fold(entries((act, data)))
+
+
+RUN = "baseline/run/r/s45"
+CHECKPOINT = {"segment": 1, "update": 10, "sha256": "c" * 64}
+
+
+def segment(number: int, **more: Any) -> tuple[Act, dict[str, Any]]:
+    attempt = {"slot": RUN, "attempt": 1, "updates": 0, "segment": number, **more}
+    allocation = {
+        "allocation": f"a0000{number}", "minutes": 5, "plan_sha256": "0" * 64, "attempts": [attempt],
+    }  # fmt: skip
+    return "intent", {**INTENT, "submission": f"k{number}", "allocations": [allocation]}
+
+
+def ended(number: int) -> tuple[Act, dict[str, Any]]:
+    said = {"allocation": f"a0000{number}", "ending": "lost", "reason": "gone", "source": "sacct"}
+    return "ended", {"slot": RUN, "attempt": 1, "segment": number, **said}
+
+
+def test_the_segments_of_a_run_are_kept_apart_and_in_order() -> None:
+    acts = [segment(number) for number in (1, 2, 3)]
+    history = fold(entries(*acts, segment(11, resume=CHECKPOINT), ended(2)))
+    found = history.attempts(RUN)
+    assert [one.key for one in found] == [AttemptKey(RUN, 1, number) for number in (1, 2, 3, 11)]
+    assert [one.ended is not None for one in found] == [False, True, False, False]
+    assert [one.allocation for one in found] == ["a00001", "a00002", "a00003", "a000011"]
+    resume = history.attempt(AttemptKey(RUN, 1, 11)).resume
+    assert resume is not None
+    assert resume.to_json() == CHECKPOINT
+
+
+def test_an_ending_of_an_attempt_is_none_of_its_segments() -> None:
+    act, data = ended(1)
+    with pytest.raises(EvidenceError, match="unknown attempt: baseline/run/r/s45 attempt 1$"):
+        fold(entries(segment(1), (act, {**data, "segment": 0})))
+
+
+def test_the_last_report_on_a_candidate_counts() -> None:
+    def report(candidate: str, digest: str) -> tuple[Act, dict[str, Any]]:
+        return "reported", {"candidate": candidate, "verdict_sha256": digest, "outcome": "pass"}
+
+    history = fold(entries(report("c1", "a"), report("c2", "b"), report("c1", "c")))
+    assert history.reported == {"c1": "c", "c2": "b"}
