@@ -32,6 +32,8 @@ _OF_THE_SIDE = frozenset(
 """What a side can bring about in its own folder; anything else is the machine's fault."""
 _ABSENT = frozenset({0, errno.ENOENT, errno.ENOTDIR, errno.ELOOP})
 """What says that a checkpoint is not as it was; anything else says nothing about it."""
+_NO_DOCUMENT = _ABSENT | {errno.EINVAL, errno.EISDIR}
+"""The same of checkpoint.json, where something else than a file has its name as well."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -244,7 +246,7 @@ def parse_checkpoint(data: bytes) -> Checkpoint:
     )
     fields.done()
     before = checkpoint.previous
-    if before is not None and not (before.segment < checkpoint.segment and before.update < checkpoint.account.update):
+    if before is not None and not (before.segment < checkpoint.segment and before.update <= checkpoint.account.update):
         raise ValueError(f"checkpoint: segment {checkpoint.segment} cannot have started from {before}")
     return checkpoint
 
@@ -374,11 +376,11 @@ def _unreadable(path: Path, text: str) -> EndedError:
 
 def _read_document(folder: CheckpointFolder, name: CheckpointName, patience: Patience) -> Checkpoint:
     try:
+        patience.read(folder.root, Path.lstat)
         data = patience.read(folder.document, read_regular)
     except OSError as error:
         text = f"checkpoint.json: {error.strerror}"
-        is_absent = error.errno in _ABSENT or error.errno == errno.EINVAL
-        raise (_refused if is_absent else _unreadable)(folder.root, text) from error
+        raise (_refused if error.errno in _NO_DOCUMENT else _unreadable)(folder.root, text) from error
     found = sha256_bytes(data)
     if found != name.sha256:
         raise _refused(folder.root, f"checkpoint.json has the SHA-256 {found}, the allocation names {name.sha256}")
