@@ -9,8 +9,9 @@ from decimal import Decimal
 from typing import TypeAlias
 
 from acceptance.formats import Ending
-from campaign.documents import Calibration, NumericalRules, Receipt, Slot, ThroughputRules
+from campaign.documents import Calibration, ConvergenceRules, NumericalRules, Receipt, Slot, ThroughputRules
 from campaign.errors import EvidenceError
+from campaign.outlook import run_outlook
 
 Calibrations: TypeAlias = Mapping[tuple[str, str], Calibration]
 """What pilots found, by side (``baseline`` or ``candidate``) and workload."""
@@ -19,6 +20,8 @@ BOUNDED_KINDS = ("pilot", "solo", "control_pair", "pair")
 """Kinds of slots whose files have a known size, and whose time the limits bound."""
 CASE_KINDS = ("control_case", "case")
 """Kinds of slots that compare matched updates: how much there is to compare depends on the model."""
+RUN_KIND = "run"
+"""The kind of slots that are trainings: as long as their recipe says, in as many segments as that needs."""
 
 
 def pilot_rate(receipt: Receipt) -> float:
@@ -59,34 +62,57 @@ class Experience:
 
 
 def about_seconds(
-    rules: ThroughputRules, numerical: NumericalRules | None, slot: Slot, known: Experience
+    rules: ThroughputRules,
+    numerical: NumericalRules | None,
+    slot: Slot,
+    known: Experience,
+    *,
+    trained: ConvergenceRules | None = None,
+    segment_s: float = math.inf,
 ) -> float | None:
     """Return how long a slot will take, from the pilots; None while one that it needs is missing.
 
     Each side's set-up and warm-up, as its pilot had them, and its windows. Both sides execute the updates of every
     window, as many as the faster side needs. A case takes as long as one of its workload took; until there is one,
-    its set-ups and updates are counted, without the comparison.
+    its set-ups and updates are counted, without the comparison. A run takes what `run_outlook` says.
 
     Args:
         rules: The rules of the throughput family.
         numerical: Those of the numerical family, if it is declared.
         slot: The slot.
         known: What is known so far.
+        trained: The rules of the convergence family, if it is declared.
+        segment_s: Seconds after which a segment of a run is told to stop.
     """
-    if slot.kind not in (*BOUNDED_KINDS, *CASE_KINDS):
+    if slot.kind not in (*BOUNDED_KINDS, *CASE_KINDS, RUN_KIND):
         return None
     sides = ["baseline" if side == "baseline_again" else side for side in slot.order]
     found = [known.calibrations.get((side, slot.workload)) for side in sides]
     usable = [calibration for calibration in found if calibration is not None and calibration.updates_per_s > 0]
     if len(usable) < len(found):
         return None
+    if slot.kind == RUN_KIND:
+        return _about_run(trained, slot, usable[0], segment_s) if trained is not None else None
     if slot.kind in CASE_KINDS:
         return _about_case(numerical, slot, usable, known.case_s) if numerical is not None else None
     startup_s = sum(calibration.startup_s for calibration in usable)
     if slot.kind == "pilot":
-        return startup_s + len(usable) * float(rules.pilot_s)
+        return startup_s + len(usable) * float(rules.pilot_s) + sum(_about_saving(one) for one in usable)
     updates = rules.windows * updates_per_window(rules, [calibration.updates_per_s for calibration in usable])
     return startup_s + sum(updates / calibration.updates_per_s for calibration in usable)
+
+
+def _about_run(rules: ConvergenceRules, slot: Slot, found: Calibration, segment_s: float) -> float | None:
+    recipes = [recipe for recipe in rules.recipes if recipe.name == slot.workload]
+    outlook = run_outlook(rules, recipes[0], found, segment_s) if recipes else None
+    return None if outlook is None else outlook.seconds
+
+
+def _about_saving(found: Calibration) -> float:
+    """Return what the pilot of a recipe does beside calibrating: it evaluates, saves, starts anew and loads."""
+    if found.evaluate_s is None or found.save_s is None:
+        return 0.0
+    return found.evaluate_s + found.startup_s + 2 * found.save_s
 
 
 def _about_case(

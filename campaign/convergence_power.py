@@ -13,6 +13,7 @@ margin + x it has the chance that passing has at margin - x, with one look and w
 from __future__ import annotations
 
 import functools
+import itertools
 import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -205,8 +206,8 @@ def _chance_of_second(
 
         k (N m1 + a u)^2 > N squares + (N - a) a u^2
 
-    which is the interval between or above the roots of a quadratic in u. At N m1 + a u = 0 the quadratic is negative, so
-    that the sign need not be looked at again.
+    which is the interval between or above the roots of a quadratic in u. At N m1 + a u = 0 the quadratic is negative,
+    so that the sign need not be looked at again.
 
     Args:
         second: The second look.
@@ -257,7 +258,7 @@ def _chi_points(degrees: int, count: int, cuts: list[float]) -> tuple[NDArray[fl
     low, high = (math.sqrt(float(special.chdtri(degrees, tail))) for tail in (1 - _TAIL, _TAIL))
     edges = [low, *sorted(min(max(cut, low), high) for cut in cuts), high]
     points, weights = _legendre(count)
-    pieces = [(left, right - left) for left, right in zip(edges, edges[1:], strict=False) if right > left]
+    pieces = [(left, right - left) for left, right in itertools.pairwise(edges) if right > left]
     r = np.concatenate([left + width * points for left, width in pieces])
     factor = math.log(2) * (1 - degrees / 2) - math.lgamma(degrees / 2)
     density = np.exp(factor + (degrees - 1) * np.log(r) - r**2 / 2)

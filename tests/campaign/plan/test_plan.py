@@ -9,7 +9,7 @@ from campaign.calibration import Calibrations, Experience
 from campaign.config.load import load_config, parse_config
 from campaign.config.model import Config
 from campaign.documents import Calibration
-from campaign.plan import Plan, make_plan
+from campaign.plan import Assumptions, Plan, make_plan
 
 EXAMPLE = Path(__file__).parents[3] / "examples" / "gh200-backend" / "campaign.toml"
 TEXT = """\
@@ -43,7 +43,7 @@ def parse(extra: str = "") -> Config:
 
 def plan(config: Config, calibrations: Calibrations | None = None) -> Plan:
     known = Experience(calibrations=calibrations or {})
-    return make_plan(config, sds=(0.01,), true_ratios=(1.0, 1.05), known=known)
+    return make_plan(config, Assumptions(ratio_sds=(0.01,), true_ratios=(1.0, 1.05)), known=known)
 
 
 def test_the_full_matrix_is_counted() -> None:
@@ -56,7 +56,7 @@ def test_the_full_matrix_is_counted() -> None:
     assert counts["baseline", "run"] == counts["candidate", "run"] == 15
     assert counts["candidate", "pair"] == 351
     assert counts["candidate", "case"] == 117
-    assert counts["baseline", "pilot"] == counts["candidate", "pilot"] == 117
+    assert counts["baseline", "pilot"] == counts["candidate", "pilot"] == 117 + 5
     allocations = {(row.side, row.phase): row.num_allocations for row in found.allocations}
     assert allocations["candidate", "throughput"] == 351
     # 351 solo measurements with the 9 control pairs among them, 117 control cases, 15 runs

@@ -1,0 +1,231 @@
+"""The plan as plain text."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from campaign.calibration import CASE_KINDS, RUN_KIND
+from campaign.config.model import Config
+from campaign.convergence_power import MOST_SEEDS
+from campaign.plan import AllocationRow, Plan, PrivateRow, RunRow, SlotRow
+from campaign.power import Basis, ConvergenceRow, ConvergenceTotal
+from campaign.protocol import departures
+from campaign.table import table
+
+BEFORE_PILOTS = "not known before the pilots"
+
+
+def render(plan: Plan, config: Config) -> str:
+    """Return the plan as plain text."""
+    sections = [
+        f"{plan.campaign}: {plan.num_workloads} workloads, {plan.num_production} of them required production cases",
+        _slots(plan),
+        _allocations(plan, config),
+        _runs(plan),
+        _order(plan),
+        _power(plan, config),
+        _convergence(plan),
+        "\n".join(plan.notes),
+        _departures(config),
+    ]
+    return "\n\n".join(section for section in sections if section)
+
+
+def _bytes(value: int | None, absent: str = "depends on the model") -> str:
+    if value is None:
+        return absent
+    number = float(value)
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if number < 1024:
+            return f"{number:.4g} {unit}"
+        number /= 1024
+    return f"{number:.4g} TiB"
+
+
+def _slots(plan: Plan) -> str:
+    def cells(row: SlotRow) -> tuple[str, ...]:
+        about = (
+            _bytes(row.about_bytes, BEFORE_PILOTS) if row.kind in (*CASE_KINDS, RUN_KIND) else _bytes(row.about_bytes)
+        )
+        return row.side, row.phase, row.kind, str(row.num_slots), about, _bytes(row.most_bytes)
+
+    rows = [cells(row) for row in plan.slots]
+    if plan.inputs is not None:
+        size = _bytes(plan.inputs.about_bytes, BEFORE_PILOTS)
+        rows.append(("baseline", "pilot", "inputs/", f"of {plan.inputs.num_workloads}", size, size))
+    text = table(("side", "phase", "kind", "slots", "disk, about", "disk, at most"), rows)
+    return text if plan.private is None else f"{text}\n{_private(plan.private)}"
+
+
+def _private(row: PrivateRow) -> str:
+    """Return the sentence on what a node needs beside the home's disk."""
+    known = f"at most {_bytes(row.most_bytes)} ({row.workload})" if row.workload else BEFORE_PILOTS
+    return (
+        f"In the private folders of the node (TMPDIR), for a case whose sides take turns on the device "
+        f"({row.num_workloads} workloads): {known}."
+    )
+
+
+def _hours(value: float | None, absent: str) -> str:
+    return absent if value is None else f"{value:.1f}"
+
+
+def _allocations(plan: Plan, config: Config) -> str:
+    rows = [
+        (
+            row.side,
+            row.phase,
+            str(row.num_allocations),
+            _hours(row.most_device_hours, "no limit"),
+            _hours(row.about_device_hours, "-"),
+        )
+        for row in plan.allocations
+    ]
+    total = _total(plan.allocations)
+    text = table(("side", "phase", "allocations", "device-hours, at most", "from the pilots"), [*rows, total])
+    return (
+        f"{text}\n"
+        f"One attempt at each slot ({config.retries.max_attempts} are allowed), {plan.num_devices} device(s) and "
+        f"{config.submission.workloads_per_allocation} workload(s) an allocation."
+    )
+
+
+def _total(rows: Sequence[AllocationRow]) -> tuple[str, ...]:
+    most = [row.most_device_hours for row in rows]
+    about = [row.about_device_hours for row in rows]
+    return (
+        "total",
+        "",
+        str(sum(row.num_allocations for row in rows)),
+        _hours(sum(value for value in most if value is not None) if None not in most else None, "no limit"),
+        _hours(sum(value for value in about if value is not None) if None not in about else None, "-"),
+    )
+
+
+def _order(plan: Plan) -> str:
+    rows = [(row.subject, str(row.num_baseline_first), str(row.num_other_first)) for row in plan.balance]
+    return table(("pairs of", "baseline first", "baseline second"), rows)
+
+
+# --- runs -------------------------------------------------------------------------------------------------------------
+
+
+def _runs(plan: Plan) -> str:
+    if plan.convergence is None:
+        return ""
+    if not plan.runs:
+        text = f"How long a run takes, its segments and its disk: {BEFORE_PILOTS} of the recipes (--home HOME)."
+    else:
+        header = ("one run of", "recipe", "hours", "segments", "checkpoints", "of", "disk")
+        text = table(header, [_run(row) for row in plan.runs])
+    if plan.num_extension_runs:
+        text += f"\n{plan.num_extension_runs} of the runs above are an extension's, made only where it is due."
+    return text
+
+
+def _run(row: RunRow) -> tuple[str, ...]:
+    size = _bytes(row.checkpoint_bytes)
+    if row.about_hours is None or row.num_checkpoints is None:
+        return row.side, row.recipe, "no end", "too short to get on", "-", size, "-"
+    disk = _bytes(row.num_checkpoints * row.checkpoint_bytes)
+    segments = str(row.num_segments)
+    if not row.is_within_segments:
+        segments += f", and at most {row.max_segments} are allowed"
+    return row.side, row.recipe, f"{row.about_hours:.3g}", segments, str(row.num_checkpoints), size, disk
+
+
+# --- power ------------------------------------------------------------------------------------------------------------
+
+
+def _power(plan: Plan, config: Config) -> str:
+    if not plan.power:
+        return "no ratio gate"
+    header = ("gate", "workloads", "threshold", "SD", "SD is", *(f"at {ratio:g}" for ratio in plan.true_ratios))
+    rows = [
+        (
+            row.gate,
+            str(row.num_workloads),
+            row.threshold,
+            f"{row.sd_log_ratio:.4g}",
+            _basis(row.basis, row.origin),
+            *(_percent(chance) for chance in row.chances),
+            f"{row.ratio_for_90:.4f}",
+        )
+        for row in plan.power
+    ]
+    return (
+        f"Chance that a gate passes in all {config.throughput.repeats} repeats, at a true ratio of all its workloads\n"
+        f"{table((*header, '90% at'), rows)}\n"
+        "SD is that of the logarithm of one pair's ratio; pairs count as independent, so the true chance is smaller."
+    )
+
+
+def _basis(basis: Basis, origin: str) -> str:
+    if basis == "assumed":
+        return f"assumed ({origin})" if origin else "assumed"
+    return f"found ({origin})" if basis == "found" else f"80% upper bound ({origin})"
+
+
+def _convergence(plan: Plan) -> str:
+    power = plan.convergence
+    if power is None:
+        return ""
+    seeds = " and, where that is inconclusive, ".join(
+        f"{num} (quantile {quantile:g})" for num, quantile in zip(power.num_seeds, power.quantiles, strict=True)
+    )
+    lines = [
+        f"Chance that a recipe passes if the true difference is 0; margin {power.margin} nats, seeds: {seeds}",
+        *([_convergence_table(power.rows)] if power.rows else []),
+        *(_total_line(total, plan) for total in power.totals),
+        f"A recipe passes with 80% up to an SD of {power.largest_sd_80:.4g}, with 90% up to {power.largest_sd_90:.4g}.",
+    ]
+    if power.rows:
+        lines.append("SD is that of candidate - baseline over the seeds; what the columns mean: docs/protocol.md.")
+    else:
+        lines.append("No SD is known: --convergence-sd X, --spread-from HOME, or [convergence] assumed_sd.")
+    lines.append("campaign freeze asks for 80% of every recipe by [convergence] assumed_sd, or for a waiver.")
+    return "\n".join(lines)
+
+
+def _convergence_table(rows: Sequence[ConvergenceRow]) -> str:
+    header = ("recipe", "SD", "SD is", "passes", "seeds for 80%", "for 90%", "80% pass up to", "80% missed from")
+    return table(
+        header,
+        [
+            (
+                row.recipe,
+                f"{row.sd:.4g}",
+                _basis(row.basis, row.origin),
+                _percent(row.chance),
+                _seeds(row.seeds_80),
+                _seeds(row.seeds_90),
+                f"{row.largest_passing:+.4g}",
+                f"{row.smallest_missed:+.4g}",
+            )
+            for row in rows
+        ],
+    )
+
+
+def _seeds(number: int | None) -> str:
+    return f">{MOST_SEEDS}" if number is None else str(number)
+
+
+def _total_line(total: ConvergenceTotal, plan: Plan) -> str:
+    recipes = len({row.recipe for row in plan.convergence.rows}) if plan.convergence is not None else 0
+    which = {"found": "by the SDs found", "upper_80": "by their upper bounds"}.get(
+        total.basis, f"at SD {total.sd:g}" if total.sd else ""
+    )
+    return f"All {recipes} recipes pass with {_percent(total.chance)} {which}, if independent of one another."
+
+
+def _percent(chance: float) -> str:
+    """Return a chance that never reads as certain or impossible when it is neither."""
+    if 0.9995 <= chance < 1:
+        return ">99.9%"
+    return "<0.1%" if 0 < chance < 0.0005 else f"{100 * chance:.1f}%"
+
+
+def _departures(config: Config) -> str:
+    sentences = departures(config)
+    return "\n".join(["Departures from the default protocol:", *(f"- {text}" for text in sentences or ("none",))])
