@@ -14,7 +14,7 @@ from ..common.tables import compressed, table_bytes
 from .context import Context
 from .kinds import Made, run_sides
 from .receipts import receipt_bytes, reserve_space, start_bytes
-from .rows import TENSORS_HEADER, build_tables, case_tables
+from .rows import TENSORS_HEADER, Tables, build_tables, case_tables, run_tables
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,7 +35,7 @@ def run_attempt(context: Context, planned: PlannedAttempt) -> Outcome:
         OSError: Its folder cannot be written.
     """
     began = time.monotonic()
-    folder = attempt_folder(context.allocation.home, planned.slot, planned.attempt)
+    folder = attempt_folder(context.allocation.home, planned.slot, planned.attempt, planned.segment)
     folder.root.mkdir(parents=True, exist_ok=True)
     write_new(folder.start, start_bytes(context.allocation, planned, context.place, time.time()))
     reserve_space(folder)
@@ -52,6 +52,7 @@ def run_attempt(context: Context, planned: PlannedAttempt) -> Outcome:
             reason=plain_unicode(reason),
             records=made.records,
             case=made.case.as_json() if made.case is not None else None,
+            run=made.run.as_json() if made.run is not None else None,
             elapsed_s=time.monotonic() - began,
             at=time.time(),
         )
@@ -82,14 +83,21 @@ def _conduct(context: Context, planned: PlannedAttempt, folder: AttemptFolder, m
     return Ending.COMPLETED, ""
 
 
-def _write_tables(context: Context, planned: PlannedAttempt, folder: AttemptFolder, made: Made) -> None:
+def _tables(context: Context, planned: PlannedAttempt, made: Made) -> Tables:
+    """Return the rows of a completed attempt by file name."""
+    if planned.kind == "pilot":
+        return {}
+    if made.case is not None:
+        return case_tables(made.case.findings, is_control=planned.kind == "control_case")
+    if made.run is not None:
+        return run_tables(planned, made.run)
     workload = context.protocol.workloads[planned.workload]
+    return build_tables(context.allocation, planned, workload, context.place, made.records)
+
+
+def _write_tables(context: Context, planned: PlannedAttempt, folder: AttemptFolder, made: Made) -> None:
     headers = {**context.protocol.headers, TENSORS: TENSORS_HEADER}
-    if made.case is None:
-        tables = build_tables(context.allocation, planned, workload, context.place, made.records)
-    else:
-        tables = case_tables(made.case.findings, is_control=planned.kind == "control_case")
-    for file, rows in tables.items():
+    for file, rows in _tables(context, planned, made).items():
         data = table_bytes(headers[file], rows)
         write_table(folder.table(file), compressed(data) if file == TENSORS else data)
     for record in made.records:

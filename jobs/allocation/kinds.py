@@ -9,10 +9,13 @@ from ..cases.inputs_recorder import InputsRecorder
 from ..cases.run import Bench, CaseRecord, begin_record, run_case
 from ..common.endings import EndedError, Ending
 from ..common.layout import COMPARER, AttemptFolder, inputs_folder
-from ..common.plan import CASES, PlannedAttempt
+from ..common.plan import CASES, RUN, PlannedAttempt, Recipe
 from ..measurement.measuring import measure_side, run_pilot
 from ..measurement.session import SideRecord
 from ..processes.sidelog import SideLog
+from ..runs.pilot import run_recipe_pilot
+from ..runs.run import RunBench, RunRecord, run_segment
+from ..runs.run import begin_record as begin_run
 from .context import Context, comparer_command, private_folders, set_up, undisturbed
 
 
@@ -22,6 +25,7 @@ class Made:
 
     records: list[SideRecord] = field(default_factory=list)
     case: CaseRecord | None = None
+    run: RunRecord | None = None
 
     @property
     def sides_s(self) -> float:
@@ -47,7 +51,10 @@ def run_sides(context: Context, planned: PlannedAttempt, folder: AttemptFolder, 
         context.signals.check()
         record = SideRecord(side=side, position=position)
         made.records.append(record)
-        _run_one(context, planned, folder, record)
+        if (recipe := context.protocol.recipe(planned.workload)) is not None:
+            _run_recipe(context, planned, recipe, folder, made)
+        else:
+            _run_one(context, planned, folder, record)
         _say_how_long(context, planned, record)
 
 
@@ -72,6 +79,36 @@ def _run_one(context: Context, planned: PlannedAttempt, folder: AttemptFolder, r
             recorder.verify_again()
         else:
             measure_side(setting, record, log, context.signals, updates=planned.updates)
+
+
+def _run_recipe(context: Context, planned: PlannedAttempt, recipe: Recipe, folder: AttemptFolder, made: Made) -> None:
+    """Run one segment of a run, or the pilot of a recipe."""
+    rules, (record,) = context.protocol.convergence, made.records
+    if rules is None:
+        raise ValueError("the protocol declares no convergence family")
+    log = SideLog(folder.log(record.side), context.protocol.limits.log_bytes)
+    with (
+        context.workspace.private_folder() as private,
+        undisturbed(context, planned, record.side),
+        contextlib.closing(log),
+    ):
+        bench = RunBench(
+            allocation=context.allocation,
+            planned=planned,
+            recipe=recipe,
+            checkpoint_s=rules.checkpoint_s,
+            folder=folder,
+            private=private,
+            setting_of=lambda: set_up(context, planned, record.side),
+            log=log,
+            signals=context.signals,
+            say=lambda text: context.log.write(f"{planned.name}: {text}"),
+        )
+        if planned.kind == RUN:
+            made.run = begin_run(planned, recipe)
+            run_segment(bench, made.run, record)
+        else:
+            run_recipe_pilot(bench, record)
 
 
 def _run_case(context: Context, planned: PlannedAttempt, folder: AttemptFolder, made: Made) -> None:

@@ -41,7 +41,7 @@ class _Account:
     began: float
     sides_s: float = 0.0
     receipts: dict[str, str] = field(default_factory=dict)
-    """``slot/attempt`` to the SHA-256 of the receipt that was written. No side runs any more when it is published."""
+    """Name of an attempt or segment to the SHA-256 of its receipt. No side runs any more when they are published."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,6 +92,24 @@ def _ended_bytes(allocation: plan.Allocation, reason: str, account: _Account) ->
     )
 
 
+def _check_attempt(attempt: plan.PlannedAttempt, protocol: plan.Protocol) -> None:
+    """Check that the protocol knows what an attempt is to run.
+
+    Raises:
+        ValueError: It does not.
+    """
+    is_of_recipe = attempt.kind in (plan.RUN, "pilot") and protocol.recipe(attempt.workload) is not None
+    is_of_workload = attempt.kind != plan.RUN and attempt.workload in protocol.workloads
+    if not (is_of_recipe or is_of_workload):
+        what = "recipe" if attempt.kind == plan.RUN else "workload"
+        raise ValueError(f"{attempt.slot}: the protocol has no {what} {attempt.workload}")
+    if attempt.kind in plan.CASES and protocol.numerical is None:
+        raise ValueError(f"{attempt.slot}: the protocol declares no numerical family")
+    if protocol.convergence is not None and attempt.segment > protocol.convergence.max_segments:
+        most = protocol.convergence.max_segments
+        raise ValueError(f"{attempt.slot}: segment {attempt.segment}, and the protocol allows {most}")
+
+
 def _prepare(allocation: plan.Allocation, job: Job, log: HarnessLog) -> Context:
     """Check that protocol and harness are the frozen ones, and look at the machine and the data.
 
@@ -101,10 +119,7 @@ def _prepare(allocation: plan.Allocation, job: Job, log: HarnessLog) -> Context:
     protocol = plan.read_protocol(protocol_path(allocation.home), allocation.protocol_sha256)
     job.workspace.harness(job.harness_source, allocation.harness_sha256)
     for attempt in allocation.attempts:
-        if attempt.workload not in protocol.workloads:
-            raise ValueError(f"{attempt.slot}: the protocol has no workload {attempt.workload}")
-        if attempt.kind in plan.CASES and protocol.numerical is None:
-            raise ValueError(f"{attempt.slot}: the protocol declares no numerical family")
+        _check_attempt(attempt, protocol)
     return Context(
         allocation=allocation,
         protocol=protocol,
@@ -134,8 +149,8 @@ def _run_attempts(allocation: plan.Allocation, job: Job, log: HarnessLog, accoun
             raise EndedError(Ending.HARNESS_ERROR, f"{'; '.join(changes)}: changed by a side, and cannot be restored")
         outcome = run_attempt(context, planned)
         account.sides_s += outcome.sides_s
-        account.receipts[f"{planned.slot}/{planned.attempt}"] = outcome.receipt_sha256
-        log.write(f"{planned.slot} attempt {planned.attempt}: {outcome.ending} {outcome.reason}".rstrip())
+        account.receipts[planned.name] = outcome.receipt_sha256
+        log.write(f"{planned.name}: {outcome.ending} {outcome.reason}".rstrip())
     # A signal during the last attempt left nothing undone.
     return _ALL_DONE
 

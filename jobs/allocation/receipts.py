@@ -10,7 +10,7 @@ from typing import Any
 
 from ..common.endings import Ending
 from ..common.layout import AttemptFolder
-from ..common.plan import Allocation, PlannedAttempt
+from ..common.plan import RUN, Allocation, PlannedAttempt
 from ..common.storage import read_regular, sha256_bytes
 from ..common.strict import dump_json, parse_json
 from ..measurement.blocks import Calibration
@@ -67,10 +67,14 @@ def _sealed(path: Path) -> dict[str, Any]:
     return {"name": path.name, "bytes": len(data), "sha256": sha256_bytes(data), "rows": rows}
 
 
-def _sealed_files(folder: AttemptFolder) -> list[dict[str, Any]]:
-    """Return an entry for every file of an attempt; temporary files of a write that failed are none of it."""
+def _sealed_files(folder: AttemptFolder, *, is_run: bool) -> list[dict[str, Any]]:
+    """Return an entry for every file of an attempt.
+
+    Temporary files of a write that failed are none of it; checkpoints are named by the receipt's `run`.
+    """
     names = sorted(name for name in os.listdir(folder.root) if not (name.startswith(".") and name.endswith(".tmp")))  # noqa: PTH208 - names alone
-    return [_sealed(folder.root / name) for name in names if name != folder.receipt.name]
+    others = {folder.receipt.name, folder.checkpoints.name} if is_run else {folder.receipt.name}
+    return [_sealed(folder.root / name) for name in names if name not in others]
 
 
 def receipt_bytes(
@@ -82,6 +86,7 @@ def receipt_bytes(
     reason: str,
     records: Sequence[SideRecord],
     case: dict[str, Any] | None,
+    run: dict[str, Any] | None,
     elapsed_s: float,
     at: float,
 ) -> bytes:
@@ -95,6 +100,7 @@ def receipt_bytes(
         reason: Why, in words; empty for a completed one.
         records: The sides that ran, in order.
         case: How a case was run; None for everything else.
+        run: What a segment of a run did; None for everything else.
         elapsed_s: Seconds since the attempt began.
         at: Seconds since the epoch.
 
@@ -120,7 +126,8 @@ def receipt_bytes(
             "sides": [record.as_json() for record in records],
             "calibration": asdict(calibrations[0]) if calibrated else None,
             "case": case if ending is Ending.COMPLETED else None,
-            "files": _sealed_files(folder),
+            "run": run,
+            "files": _sealed_files(folder, is_run=planned.kind == RUN),
         }
     )
     parse_json(data)

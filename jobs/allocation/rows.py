@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import asdict
+from typing import TypeAlias
 
 from ..cases.case import Findings
-from ..common.layout import BASELINE, NUMERICAL, PAIRS, TENSORS, VACUITY, WINDOWS
+from ..common.layout import BASELINE, CONVERGENCE, CURVES, NUMERICAL, PAIRS, TENSORS, VACUITY, WINDOWS
 from ..common.plan import Allocation, PlannedAttempt, Workload
 from ..common.tables import Cell
 from ..measurement.blocks import Measurement
 from ..measurement.session import SideRecord
+from ..runs.run import RunRecord
 from .receipts import Place
 
+Tables: TypeAlias = dict[str, list[dict[str, Cell]]]
+"""Rows by file name."""
 TENSORS_HEADER = (
     "workload",
     "comparison",
@@ -30,7 +35,7 @@ TENSORS_HEADER = (
 """Of the one table that stays with its attempt: the protocol has the headers of those that are collected."""
 
 
-def case_tables(findings: Findings, *, is_control: bool) -> dict[str, list[dict[str, Cell]]]:
+def case_tables(findings: Findings, *, is_control: bool) -> Tables:
     """Return the rows of a completed case by file name.
 
     Args:
@@ -39,6 +44,37 @@ def case_tables(findings: Findings, *, is_control: bool) -> dict[str, list[dict[
     """
     tables = {NUMERICAL: findings.numerical, TENSORS: findings.tensors}
     return {**tables, VACUITY: findings.vacuity} if is_control else tables
+
+
+def run_tables(planned: PlannedAttempt, record: RunRecord) -> Tables:
+    """Return the rows of a completed run by file name: of all its segments together.
+
+    Args:
+        planned: Its last segment.
+        record: What came of that.
+    """
+    whole = record.whole
+    if whole is None:
+        raise ValueError(f"{planned.name} is not complete")
+    (side,) = planned.order
+    key: dict[str, Cell] = {
+        "recipe": record.recipe,
+        "seed": record.seed,
+        "side": side,
+        "attempt": planned.attempt,
+    }
+    run: dict[str, Cell] = {
+        "final_loss": whole.curve[-1].validation_loss,
+        "target_tokens": whole.tokens,
+        "validation_tokens": record.validation_targets,
+        "updates": whole.update,
+        "segments": planned.segment,
+        "train_s": whole.train_s,
+        "elapsed_s": whole.elapsed_s,
+        "checkpoint_sha256": record.checkpoints[-1].sha256,
+    }
+    points = [{**key, **asdict(point)} for point in whole.curve]
+    return {CONVERGENCE: [{**key, **run}], CURVES: points}
 
 
 def _measured(record: SideRecord, measurement: Measurement, updates: int) -> dict[str, Cell]:
@@ -75,8 +111,8 @@ def _windows(key: dict[str, Cell], record: SideRecord, measurement: Measurement)
 
 def build_tables(
     allocation: Allocation, planned: PlannedAttempt, workload: Workload, place: Place, records: Sequence[SideRecord]
-) -> dict[str, list[dict[str, Cell]]]:
-    """Return the rows of a completed attempt by file name; a pilot has none.
+) -> Tables:
+    """Return the rows of a completed measurement by file name.
 
     Args:
         allocation: The allocation.
@@ -85,8 +121,6 @@ def build_tables(
         place: Where it ran.
         records: Its sides in the order in which they ran.
     """
-    if planned.kind == "pilot":
-        return {}
     about: dict[str, Cell] = {"workload": workload.name, "repeat": planned.repeat, "attempt": planned.attempt}
     labels: dict[str, Cell] = {"category": workload.category, "production": workload.production}
     where: dict[str, Cell] = {

@@ -148,8 +148,8 @@ class Workspace:
 
     @contextlib.contextmanager
     def private_folder(self) -> Iterator[Path]:
-        """Create a folder for one case; it goes with everything in it when the context is left."""
-        folder = Path(tempfile.mkdtemp(prefix="case-", dir=self.root))
+        """Create a folder for one case or run; it goes with everything in it when the context is left."""
+        folder = Path(tempfile.mkdtemp(prefix="own-", dir=self.root))
         try:
             yield folder
         finally:

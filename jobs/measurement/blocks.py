@@ -11,6 +11,8 @@ from ..common.plan import Rules
 from ..common.strict import MOST_COUNT, Fields
 
 _MOST_PILOT_UPDATES = 1 << 30
+_MOST_UPDATES = 4 * _MOST_PILOT_UPDATES
+"""No bound: more than all blocks up to the largest one have."""
 _THREADS_FACTOR = 1.1
 _THREADS_SLACK_S = 1.0
 """What libraries do beside the threads that they were told to use, most of it while they are imported."""
@@ -26,6 +28,8 @@ class Block:
     tokens: int
     seconds: float
     """On the parent's clock."""
+    claimed_s: float
+    """On the worker's."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,6 +67,24 @@ class Calibration:
     tokens_per_update: float
     startup_s: float
     updates: int
+    evaluate_s: float | None = None
+    """One evaluation of the whole validation split; None unless it is the pilot of a recipe."""
+    checkpoint_bytes: int | None = None
+    """One checkpoint; None as before."""
+    save_s: float | None = None
+    """Saving it, the copy into the home included; None as before."""
+
+
+def check_clock(claimed_s: float, seconds: float, rules: Rules, what: str) -> None:
+    """Refuse a worker's seconds that are not the parent's.
+
+    Raises:
+        EndedError: They differ by more than the rules allow.
+    """
+    tolerance_s = max(rules.clock_absolute_s, rules.clock_relative * seconds)
+    if not abs(claimed_s - seconds) <= tolerance_s:
+        text = f"the side says {claimed_s:.6f} s, the parent's clock {seconds:.6f} s; allowed is {tolerance_s:.6f} s"
+        raise EndedError(Ending.CLOCK_DISAGREEMENT, f"{what}: {text}")
 
 
 def check_block(fields: Fields, asked: int, seconds: float, rules: Rules, what: str, *, is_timed: bool = True) -> Block:
@@ -74,7 +96,7 @@ def check_block(fields: Fields, asked: int, seconds: float, rules: Rules, what: 
         seconds: The parent's clock around the command.
         rules: The rules.
         what: What the updates were for.
-        is_timed: Whether the parent waited for nothing else meanwhile, so that the two clocks must agree.
+        is_timed: Whether the two clocks must agree: not where the parent waited for something else meanwhile.
 
     Raises:
         ValueError: The answer is malformed.
@@ -86,16 +108,14 @@ def check_block(fields: Fields, asked: int, seconds: float, rules: Rules, what: 
         skipped=fields.count("skipped"),
         tokens=fields.count("tokens"),
         seconds=seconds,
+        claimed_s=fields.number("seconds"),
     )
-    claimed_s = fields.number("seconds")
     fields.done()
     problem = _count_problem(block, asked)
     if problem:
         raise EndedError(Ending.COUNT_DISAGREEMENT, f"{what}: {problem}")
-    tolerance_s = max(rules.clock_absolute_s, rules.clock_relative * seconds)
-    if is_timed and not abs(claimed_s - seconds) <= tolerance_s:
-        text = f"the side says {claimed_s:.6f} s, the parent's clock {seconds:.6f} s; allowed is {tolerance_s:.6f} s"
-        raise EndedError(Ending.CLOCK_DISAGREEMENT, f"{what}: {text}")
+    if is_timed:
+        check_clock(block.claimed_s, seconds, rules, what)
     return block
 
 
@@ -151,30 +171,32 @@ def check_processor_time(cpu_s: float, wall_s: float, threads: int, name: str = 
         raise EndedError(Ending.INTERFERENCE, f"{name}: {text}" if name else text)
 
 
-def check_loss(text: str) -> None:
-    """Refuse a loss that is not finite.
+def check_loss(text: str | None) -> None:
+    """Refuse a loss that is not finite; None is that of an adapter which offers none.
 
     Raises:
         ValueError: The text is no number.
         EndedError: It is not finite.
     """
-    if not math.isfinite(float(text)):
+    if text is not None and not math.isfinite(float(text)):
         raise EndedError(Ending.NON_FINITE, f"the loss of the last update is {text}")
 
 
-def calibrate(run: Callable[[int], Block], rules: Rules, startup_s: float) -> Calibration:
+def calibrate(run: Callable[[int], Block], rules: Rules, startup_s: float, *, most: int = _MOST_UPDATES) -> Calibration:
     """Double the number of updates until a block lasts long enough to give a rate.
 
     Args:
         run: Runs a block of so many updates.
         rules: The rules.
         startup_s: Seconds from set-up to the end of the warm-up.
+        most: Updates that may be made altogether; the rate is that of the last block before there would be more.
 
     Raises:
         EndedError: No number of updates takes any time.
     """
-    updates = 1
-    while not (block := run(updates)).seconds >= rules.pilot_s:
+    updates, left = 1, most - 1
+    while not (block := run(updates)).seconds >= rules.pilot_s and left >= 2 * updates:
+        left -= 2 * updates
         if updates >= _MOST_PILOT_UPDATES:
             text = f"updates() returns without working: {updates} updates took {block.seconds:.6f} s"
             raise EndedError(Ending.RUBBISH, text)

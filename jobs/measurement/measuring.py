@@ -35,7 +35,7 @@ def measure_side(setting: Setting, record: SideRecord, log: SideLog, signals: Si
         warm, warm_s = alone(session.warm_up())
         windows = _windows(session, updates)
         result = alone(session.result())
-        _check_loss(result.loss)
+        check_loss(result.loss)
         record.measurement = Measurement(
             warmup_updates=warm.updates,
             windows=windows,
@@ -80,13 +80,8 @@ def run_pilot(
         # What recording takes is no part of what a measurement takes to start.
         startup_s = (warm_s - recorded_s) + (built_s - began_s)
         record.calibration = calibrate(lambda updates: _block(session, updates), setting.protocol.rules, startup_s)
-        _check_loss(alone(session.result()).loss)
+        check_loss(alone(session.result()).loss)
         alone(session.leave())
-
-
-def _check_loss(loss: str | None) -> None:
-    if loss is not None:
-        check_loss(loss)
 
 
 def _block(session: Session, updates: int) -> Block:

@@ -297,13 +297,23 @@ class Session:
 
         return (yield from self.ask({"do": "updates", "n": updates}, what, read, limit_s))
 
-    def result(self) -> Step[Result]:
-        """Collect loss, execution path and peaks of memory."""
-        loss, engaged, peaks, answered_s = yield from self.ask({"do": "finish"}, "result", _read_result)
+    def result(self, *, has_loss: bool = True) -> Step[Result]:
+        """Collect loss, execution path and peaks of memory.
+
+        Args:
+            has_loss: Whether this process has made an update, whose loss it can say.
+        """
+        command = {"do": "finish", "loss": has_loss}
+        loss, engaged, peaks, answered_s = yield from self.ask(command, "result", _read_result)
         self.record.engaged = engaged
         self.record.peak_rss_bytes = max(self.record.peak_rss_bytes, self._peak_rss_bytes())
         resident = (self.record.peak_rss_bytes, self.record.peak_rss_bytes)
         return Result(peaks=resident if peaks is None else peaks, loss=loss, answered_s=answered_s)
+
+    def engaged_path(self) -> Step[str]:
+        """Ask for the execution path alone."""
+        self.record.engaged = yield from self.ask({"do": "engaged"}, "engaged", _read_engaged)
+        return self.record.path
 
     # --- after the clocks ---------------------------------------------------------------------------------------------
 
@@ -366,15 +376,20 @@ def _is_engaged(value: object) -> bool:
     return type(value) is str or (type(value) is int and abs(value) <= MOST_COUNT)
 
 
+def _read_engaged(fields: Fields, _answer: Answer) -> dict[str, int | str] | None:
+    engaged: dict[str, int | str] | None = fields.optional("engaged", dict)
+    if engaged is not None and not all(map(_is_engaged, engaged.values())):
+        raise ValueError("engaged holds something else than int and str, or too large a number")
+    return engaged
+
+
 def _read_result(
     fields: Fields, answer: Answer
 ) -> tuple[str | None, dict[str, int | str] | None, tuple[int, int] | None, float]:
     loss = fields.optional("loss", str)
     if loss is not None:
         float(loss)
-    engaged = fields.optional("engaged", dict)
-    if engaged is not None and not all(map(_is_engaged, engaged.values())):
-        raise ValueError("engaged holds something else than int and str, or too large a number")
+    engaged = _read_engaged(fields, answer)
     peaks = fields.optional("peaks", list)
     if peaks is not None and (len(peaks) != 2 or not all(map(_is_count, peaks))):
         raise ValueError(f"peaks are not two counts: {peaks!r:.100}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import concurrent.futures
 import contextlib
 import ctypes
 import os
@@ -11,9 +12,11 @@ import signal
 import subprocess
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
+from typing import TypeVar
 
 from ..common.endings import EndedError, Ending, InterruptedAttemptError
 
+T = TypeVar("T")
 HEARD = (signal.SIGTERM, signal.SIGUSR2, signal.SIGINT, signal.SIGHUP)
 _SI_USER = 0
 _SI_TKILL = -6
@@ -22,6 +25,9 @@ _NEAR_END_S = 180.0
 """A warning signal comes at most so long before the end of the time limit (submitit asks for 90 s)."""
 _SCONTROL_S = 5.0
 """Slurm kills 30 s after SIGTERM by default; the receipt must be sealed by then."""
+_HEAR_S = 0.02
+_MAY_FOLLOW = (Ending.CRASH, Ending.NO_RESULT)
+"""How a side ends whose processes were told to stop by whoever told the parent."""
 
 
 class Signals:
@@ -36,6 +42,7 @@ class Signals:
         self._explain: Callable[[signal.Signals], tuple[Ending, str]] = explain_locally
         self._meaning: tuple[Ending, str] | None = None
         self._is_watching = False
+        self._is_deferring = False
         self._interference = ""
         self.fd = _open_signal_fd(HEARD)
         """Readable while a signal waits to be fetched."""
@@ -81,8 +88,25 @@ class Signals:
             if found:
                 raise EndedError(Ending.INTERFERENCE, found)
 
+    @contextlib.contextmanager
+    def deferring(self) -> Iterator[None]:
+        """Let a signal from outside end no wait: who enters this looks at `received` between steps, and acts.
+
+        Raises:
+            InterruptedAttemptError: The side died after one was heard: whatever stops a job may stop a process of it.
+        """
+        self._is_deferring = True
+        try:
+            yield
+        except EndedError as error:
+            if error.ending in _MAY_FOLLOW and self.received is not None:
+                raise InterruptedAttemptError(f"{self.received.name}, then {error}") from error
+            raise
+        finally:
+            self._is_deferring = False
+
     def check(self) -> None:
-        """Raise if a signal was heard.
+        """Raise if a signal was heard, unless it was from outside and is deferred.
 
         Raises:
             InterruptedAttemptError: One was, from outside.
@@ -91,8 +115,16 @@ class Signals:
         received = self.received
         if self._interference:
             raise EndedError(Ending.INTERFERENCE, self._interference)
-        if received is not None:
+        if received is not None and not self._is_deferring:
             raise InterruptedAttemptError(received.name)
+
+    def hear_during(self, work: Callable[[], T]) -> T:
+        """Do work of the parent's own that takes long, and hear meanwhile: a sender may be gone when it is done."""
+        with concurrent.futures.ThreadPoolExecutor(max_workers=1) as pool:
+            future = pool.submit(work)
+            while not concurrent.futures.wait([future], timeout=_HEAR_S).done:
+                self._fetch()
+            return future.result()
 
     def wait(self, seconds: float) -> None:
         """Wait for a signal, but not longer."""

@@ -12,13 +12,15 @@ import platform
 import sys
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
-from ..common.strict import MOST_COUNT, plain_unicode
+from ..common.strict import plain_unicode
 from ..processes import bytecode, origins
 from ..processes.serving import SideError, serve
 from . import devices
 from .matched_updates import Matched
+from .returned import check_counts, check_engaged, check_evaluation, check_loss, check_progress
 
 REQUIRED = ("updates", "sync")
 OPTIONAL = (
@@ -44,57 +46,6 @@ OPTIONAL = (
 )
 """What an adapter's object may offer beside; docs/adapter.md says what of it this release uses."""
 _clock = time.perf_counter
-
-
-# --- checking what the adapter returns --------------------------------------------------------------------------------
-
-
-def _shown(value: Any) -> str:
-    # Python refuses to write out an integer of thousands of digits.
-    return f"an int of {value.bit_length()} bits" if type(value) is int and value > MOST_COUNT else f"{value!r:.100}"
-
-
-def check_counts(value: Any) -> dict[str, int]:
-    """Return what ``updates`` returned, by name.
-
-    Raises:
-        SideError: It is not four integers, none of them negative or too large to be one.
-    """
-    names = ("updates", "microbatches", "skipped", "tokens")
-    if not isinstance(value, (tuple, list)) or len(value) != len(names):
-        raise SideError("rubbish", f"updates() returned {value!r:.200}, not (updates, microbatches, skipped, tokens)")
-    for name, item in zip(names, value, strict=True):
-        # A bool is an int, and an array's integer converts: both are mistakes worth finding.
-        if type(item) is not int or not 0 <= item <= MOST_COUNT:
-            raise SideError("rubbish", f"updates() returned {_shown(item)} as {name}, not a non-negative int")
-    return dict(zip(names, value, strict=True))
-
-
-def check_loss(value: Any) -> str:
-    """Return the loss as text; JSON has none for what is not finite.
-
-    Raises:
-        SideError: It is no float.
-    """
-    if not isinstance(value, float):
-        raise SideError("rubbish", f"loss() returned {value!r:.100} of type {type(value).__name__}, not a float")
-    return repr(float(value))
-
-
-def check_engaged(value: Any) -> dict[str, int | str]:
-    """Return what ``engaged`` returned.
-
-    Raises:
-        SideError: It is not a dict of texts to int or str.
-    """
-    if not isinstance(value, dict):
-        raise SideError("rubbish", f"engaged() returned a {type(value).__name__}, not a dict")
-    for key, item in value.items():
-        if type(key) is not str or type(item) not in (int, str):
-            raise SideError("rubbish", f"engaged() returned {key!r:.100}: {item!r:.100}, not str: int or str")
-        if type(item) is int and abs(item) > MOST_COUNT:
-            raise SideError("rubbish", f"engaged() returned {_shown(item)} as {key!r:.100}")
-    return dict(value)
 
 
 def _versions() -> dict[str, str]:
@@ -164,14 +115,45 @@ class Worker:
         seconds = _clock() - began
         return {**check_counts(returned), "seconds": seconds}
 
-    def do_finish(self, _command: dict[str, Any]) -> dict[str, Any]:
+    def do_finish(self, command: dict[str, Any]) -> dict[str, Any]:
         """Collect the result: the last loss, the engaged path and the device's peaks of memory."""
-        loss = check_loss(self._adapter.loss()) if self._offers("loss") else None
-        engaged = check_engaged(self._adapter.engaged()) if self._offers("engaged") else None
+        loss = check_loss(self._adapter.loss()) if command["loss"] and self._offers("loss") else None
+        engaged = self._engaged()
         peaks = devices.read_peaks(self._device)
         if peaks is None and self._device != "cpu":
             raise SideError("adapter_incomplete", "the peak memory of the device is known for PyTorch alone")
         return {"loss": loss, "engaged": engaged, "peaks": peaks}
+
+    # --- runs ---------------------------------------------------------------------------------------------------------
+
+    def do_evaluate(self, _command: dict[str, Any]) -> dict[str, Any]:
+        """Take the loss over the whole validation split."""
+        returned, seconds = self._timed(self._adapter.evaluate)
+        nats, targets = check_evaluation(returned)
+        return {"nats": nats, "targets": targets, "seconds": seconds}
+
+    def do_save(self, command: dict[str, Any]) -> dict[str, Any]:
+        """Let the side write its state into a folder."""
+        return {"seconds": self._timed(self._adapter.save, Path(command["folder"]))[1]}
+
+    def do_restore(self, command: dict[str, Any]) -> dict[str, Any]:
+        """Let the side take up a state that it has written into a folder."""
+        return {"seconds": self._timed(self._adapter.load, Path(command["folder"]))[1]}
+
+    def do_progress(self, _command: dict[str, Any]) -> dict[str, Any]:
+        """Say where the training stands."""
+        return {"progress": check_progress(self._adapter.progress())}
+
+    def do_engaged(self, _command: dict[str, Any]) -> dict[str, Any]:
+        """Say which path really runs."""
+        return {"engaged": self._engaged()}
+
+    def _timed(self, method: Callable[..., Any], *arguments: Any) -> tuple[Any, float]:
+        """Call a method of the side and wait until the devices are done; return what it returned, and seconds."""
+        began = _clock()
+        returned = method(*arguments)
+        devices.synchronize(self._device)
+        return returned, _clock() - began
 
     # --- matched updates ----------------------------------------------------------------------------------------------
 
@@ -226,6 +208,9 @@ class Worker:
             self._adapter.close()
         self.is_closed = True
         return {}
+
+    def _engaged(self) -> dict[str, int | str] | None:
+        return check_engaged(self._adapter.engaged()) if self._offers("engaged") else None
 
     @property
     def _matched(self) -> Matched:

@@ -21,7 +21,7 @@ def answer(**changes: Any) -> Fields:
 
 
 def block(seconds: float, updates: int = 4) -> Block:
-    return Block(updates=updates, microbatches=8, skipped=0, tokens=64, seconds=seconds)
+    return Block(updates=updates, microbatches=8, skipped=0, tokens=64, seconds=seconds, claimed_s=seconds)
 
 
 @pytest.mark.parametrize(("claimed_s", "agrees"), [(9.801, True), (10.199, True), (9.799, False), (10.201, False)])
