@@ -14,6 +14,7 @@ from campaign.errors import ConfigError, EvidenceError, StateError
 from campaign.evaluation import check_protocol
 from campaign.ledger import Ledger
 from campaign.paths import HomePaths
+from campaign.power_check import assess_power, power_note
 from campaign.programs import Programs, copy_program
 from campaign.protocol import build_protocol, departures
 from campaign.sides import FrozenSide, Progress, freeze_side, no_progress
@@ -36,6 +37,7 @@ class Result:
         departures: Rules that differ from the default protocol; a baseline's alone.
         notes: What a person should know.
         is_new: False if the very same was frozen before, and nothing was done.
+        power: What the convergence gates can find out; None for a candidate, and where the family is not declared.
     """
 
     home: Path
@@ -48,6 +50,7 @@ class Result:
     departures: tuple[str, ...]
     notes: tuple[str, ...]
     is_new: bool
+    power: documents.Power | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,6 +81,7 @@ def freeze_baseline(
     environment: Mapping[str, str],
     clock: Callable[[], float],
     progress: Progress = no_progress,
+    waiver: str = "",
 ) -> Result:
     """Freeze the rules, the programs and the baseline into a new home.
 
@@ -88,6 +92,7 @@ def freeze_baseline(
         environment: The process's environment, of which the acceptance program is given a closed list.
         clock: Returns the seconds since the epoch.
         progress: Called with the bytes copied so far and in all.
+        waiver: Why to freeze although the trainings may show too little; see `campaign.power_check`.
 
     Raises:
         ConfigError: Something cannot be frozen.
@@ -102,12 +107,15 @@ def freeze_baseline(
             if paths.manifest.exists():
                 return _complete_baseline(work)
             cleaned = clean_unfinished(paths)
-            result = _freeze_baseline(work, protocol, programs, environment)
+            power = assess_power(config, protocol.convergence, waiver)
+            result = _freeze_baseline(work, protocol, power, programs, environment)
     except BaseException:
         if is_new_folder:
             with contextlib.suppress(OSError):
                 paths.root.rmdir()  # it stays if anything is in it
         raise
+    if power is not None and config.convergence is not None:
+        result = with_note(result, power_note(power, waiver or config.convergence.power_waiver))
     return with_note(result, "removed what an interrupted freeze had left") if cleaned else result
 
 
@@ -121,7 +129,11 @@ def _make_home(paths: HomePaths) -> None:
 
 
 def _freeze_baseline(
-    work: Freezing, protocol: documents.Protocol, programs: Programs, environment: Mapping[str, str]
+    work: Freezing,
+    protocol: documents.Protocol,
+    power: documents.Power | None,
+    programs: Programs,
+    environment: Mapping[str, str],
 ) -> Result:
     config, paths = work.config, work.paths
     with staging(paths) as work_folder:
@@ -146,6 +158,7 @@ def _freeze_baseline(
             resources=config.resources(),
             departures=departures(protocol),
             left_out=side.snapshot.left_out,
+            power=power,
             driver=driver_facts(config, {"baseline": side}),
             machine=machine.read_machine_facts(),
         )
@@ -215,6 +228,7 @@ def _record_baseline(ledger: Ledger, paths: HomePaths, manifest: documents.Manif
             "acceptance_sha256": manifest.acceptance_sha256,
             "harness_sha256": manifest.harness_sha256,
             "snapshot_sha256": manifest.baseline.snapshot_sha256,
+            **({"power": manifest.power.to_json()} if manifest.power is not None else {}),
         },
     )
 
@@ -232,6 +246,7 @@ def _baseline_result(paths: HomePaths, manifest: documents.Manifest, notes: tupl
         departures=manifest.departures,
         notes=notes,
         is_new=True,
+        power=manifest.power,
     )
 
 

@@ -14,6 +14,9 @@ from campaign.matrix import Expansion
 from campaign.ratio_power import RatioGate
 from campaign.spreads import Spread, Spreads
 
+_ROUNDING = 1e-3
+"""What rounding of a chance may cost, in tenths of a percent: an eighth is 12.5%."""
+
 Basis: TypeAlias = Literal["assumed", "found", "upper_80"]
 
 
@@ -100,6 +103,15 @@ def _found(spread: Spread) -> list[Assumption]:
         Assumption(sd=spread.sd, basis="found", origin=spread.origin),
         Assumption(sd=upper, basis="upper_80", origin=spread.origin),
     ]
+
+
+def percent(chance: float) -> str:
+    """Return a chance in words, rounded down: it never reads as 80% where it is less, as certain or as impossible."""
+    if 0 < chance < 0.001:
+        return "<0.1%"
+    if 0.9995 <= chance < 1:
+        return ">99.9%"
+    return f"{math.floor(1000 * chance + _ROUNDING) / 10:.1f}%"
 
 
 # --- ratio gates ------------------------------------------------------------------------------------------------------

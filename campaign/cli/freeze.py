@@ -51,6 +51,13 @@ _MOST_LINES = 20
     show_envvar=True,
     help="Campaign home; default: NAME.campaign beside CONFIG, and with --candidate the one found upward.",
 )
+@click.option(
+    "--waive-power",
+    "waiver",
+    metavar="REASON",
+    help="Freeze although some recipe may pass with less than 80% at a true difference of 0, or no SD is assumed; "
+    "the reason is recorded and reported.",
+)
 @json_option
 def command(
     *,
@@ -58,6 +65,7 @@ def command(
     candidate: str | None,
     candidate_config: Path | None,
     home: Path | None,
+    waiver: str | None,
     output: Output,
 ) -> None:
     """Freeze the rules, the programs and the baseline of CONFIG; or, later, a candidate.
@@ -69,23 +77,35 @@ def command(
         if candidate is not None:
             if config is not None:
                 raise click.UsageError("with --candidate the configuration is named by --config FILE")
+            if waiver is not None:
+                raise click.UsageError("--waive-power belongs to a baseline: a candidate changes no rule")
             result = _freeze_candidate(candidate, candidate_config, home, progress, output)
         else:
-            result = _freeze_baseline(config, candidate_config, home, progress)
+            result = _freeze_baseline(config, candidate_config, home, waiver, progress)
     own = "" if result.id == "baseline" else result.id
     note = register(HomePaths(result.home), own, os.environ, time.time)
     _say(with_note(result, note) if note else result, output)
 
 
-def _freeze_baseline(config: Path | None, option: Path | None, home: Path | None, progress: Progress) -> Result:
+def _freeze_baseline(
+    config: Path | None, option: Path | None, home: Path | None, waiver: str | None, progress: Progress
+) -> Result:
     if config is None:
         raise click.UsageError("name the CONFIG to freeze, or use --candidate")
     if option is not None:
         raise click.UsageError("--config belongs to --candidate; CONFIG alone names the configuration of a baseline")
+    if waiver is not None and not waiver.strip():
+        raise click.UsageError("--waive-power needs a reason: it is recorded, and the report prints it")
     loaded = load_config(config)
     paths = HomePaths(absolute(home)) if home is not None else HomePaths.default(loaded.path, loaded.name)
     return freeze_baseline(
-        loaded, paths, programs=find_programs(), environment=os.environ, clock=time.time, progress=progress
+        loaded,
+        paths,
+        programs=find_programs(),
+        environment=os.environ,
+        clock=time.time,
+        progress=progress,
+        waiver=waiver or "",
     )
 
 
@@ -159,5 +179,6 @@ def _value(result: Result) -> dict[str, Any]:
         "left_out": list(result.left_out),
         "departures": list(result.departures),
         "notes": list(result.notes),
+        "power": result.power.to_json() if result.power is not None else None,
         "new": result.is_new,
     }

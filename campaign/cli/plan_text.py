@@ -8,7 +8,7 @@ from campaign.calibration import CASE_KINDS, RUN_KIND
 from campaign.config.model import Config
 from campaign.convergence_power import MOST_SEEDS
 from campaign.plan import AllocationRow, Plan, PrivateRow, RunRow, SlotRow
-from campaign.power import Basis, ConvergenceRow, ConvergenceTotal
+from campaign.power import Basis, ConvergenceRow, ConvergenceTotal, percent
 from campaign.protocol import departures
 from campaign.table import table
 
@@ -148,7 +148,7 @@ def _power(plan: Plan, config: Config) -> str:
             row.threshold,
             f"{row.sd_log_ratio:.4g}",
             _basis(row.basis, row.origin),
-            *(_percent(chance) for chance in row.chances),
+            *(percent(chance) for chance in row.chances),
             f"{row.ratio_for_90:.4f}",
         )
         for row in plan.power
@@ -196,7 +196,7 @@ def _convergence_table(rows: Sequence[ConvergenceRow]) -> str:
                 row.recipe,
                 f"{row.sd:.4g}",
                 _basis(row.basis, row.origin),
-                _percent(row.chance),
+                percent(row.chance),
                 _seeds(row.seeds_80),
                 _seeds(row.seeds_90),
                 f"{row.largest_passing:+.4g}",
@@ -216,14 +216,7 @@ def _total_line(total: ConvergenceTotal, plan: Plan) -> str:
     which = {"found": "by the SDs found", "upper_80": "by their upper bounds"}.get(
         total.basis, f"at SD {total.sd:g}" if total.sd else ""
     )
-    return f"All {recipes} recipes pass with {_percent(total.chance)} {which}, if independent of one another."
-
-
-def _percent(chance: float) -> str:
-    """Return a chance that never reads as certain or impossible when it is neither."""
-    if 0.9995 <= chance < 1:
-        return ">99.9%"
-    return "<0.1%" if 0 < chance < 0.0005 else f"{100 * chance:.1f}%"
+    return f"All {recipes} recipes pass with {percent(total.chance)} {which}, if independent of one another."
 
 
 def _departures(config: Config) -> str:
