@@ -257,7 +257,7 @@ def _ended_without_receipt(facts: AttemptFacts, allocation: Allocation, where: A
     if where.ended is not None and where.ended.reason in _REASONS:
         return Ending(where.ended.reason), f"its allocation ended before it was made: {where.ended.reason}"
     ending = ending_of_state(job.state, began=facts.began)
-    if ending is Ending.LOST and allocation.cancelled is not None:
+    if ending in (Ending.LOST, Ending.CANCELLED) and allocation.cancelled is not None:
         return Ending.CANCELLED, f"cancelled: {allocation.cancelled.reason}"
     return ending, f"its job {job.job} ended as {job.state or 'gone'} without a receipt"
 
@@ -306,6 +306,13 @@ def _from_job(
     return AttemptState.ENDED, *_ended_without_receipt(facts, allocation, where)
 
 
+def _with_wish(receipt: Receipt, allocation: Allocation) -> str:
+    """Return a receipt's reason; the harness knows no more than that it was told to stop, and the ledger says why."""
+    if receipt.ending is not Ending.CANCELLED or allocation.cancelled is None:
+        return receipt.reason
+    return "; ".join(filter(None, [f"cancelled: {allocation.cancelled.reason}", receipt.reason]))
+
+
 def resolve_attempt(
     attempt: Attempt,
     allocation: Allocation,
@@ -327,7 +334,7 @@ def resolve_attempt(
     """
     ending: Ending | None
     if facts.receipt is not None:
-        state, ending, reason = AttemptState.ENDED, facts.receipt.ending, facts.receipt.reason
+        state, ending, reason = AttemptState.ENDED, facts.receipt.ending, _with_wish(facts.receipt, allocation)
         source = "receipt"
     elif facts.problem:
         state, ending, reason, source = AttemptState.UNKNOWN, None, facts.problem, "files"

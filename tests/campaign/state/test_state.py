@@ -283,7 +283,7 @@ def run_state(*chains: tuple[Ending | None, ...], rule: Retries = RULE) -> SlotS
         (((LOST_,) * 3, (LOST_, DONE)), SlotState.COMPLETED),
         (((Ending.WINDOW_SHORT,),), SlotState.FAILED),
         # The first attempt allowed no second one: acceptance would not count it, so that it does not go on.
-        (((CRASH,), (LIMIT,)), SlotState.FAILED),
+        (((CRASH,), (LIMIT,)), SlotState.EXHAUSTED),
         (((CRASH,), (DONE,)), SlotState.FAILED),
         (((LIMIT, LIMIT, LIMIT), (DONE,)), SlotState.FAILED),
         # A segment that was given up sealed another ending after all: what came after it is surplus.

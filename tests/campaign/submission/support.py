@@ -61,6 +61,8 @@ class Cluster:
     jobs: dict[str, tuple[str, str, float]] = field(default_factory=dict)
     """Job id to name, state and time of submission."""
     requests: list[Request] = field(default_factory=list)
+    names: dict[tuple[str, ...], str] = field(default_factory=dict)
+    """Job id by the command line that a node would run."""
     payloads: list[tuple[str, str]] = field(default_factory=list)
     before: Callable[[], None] | None = None
     """Called when a request arrives, before any job exists."""
@@ -88,7 +90,9 @@ class Cluster:
         job = str(next(self._ids))
         array = len(request.payloads) > 1
         for index in range(len(request.payloads)):
-            self.jobs[f"{job}_{index}" if array else job] = (key, "PENDING", time.time())
+            name = f"{job}_{index}" if array else job
+            self.jobs[name] = (key, "PENDING", time.time())
+            self.names[request.payloads[index]] = name
         if self.after:
             self.after()
         if self.refusal:
@@ -131,6 +135,12 @@ class Cluster:
         known = {**self.jobs, **self.forgotten} if self.accounts == "full" else {}
         found = {job: one for job, one in known.items() if one[0] in names}
         return "".join(f"{job}|{one[0]}|{one[1]}|n1|{int(one[2])}|{int(one[2])}\n" for job, one in found.items())
+
+    def environment(self, argv: tuple[str, ...]) -> dict[str, str]:
+        """Return the variables from which the command line of a job learns which one it is."""
+        job, _, index = self.names[argv].partition("_")
+        array = {"SLURM_ARRAY_JOB_ID": job, "SLURM_ARRAY_TASK_ID": index} if index else {}
+        return {"SLURM_JOB_ID": f"9{job}" if index else job, **array}
 
     def forget(self) -> None:
         """Let every job leave the queue, as the controller does some minutes after a job's end."""

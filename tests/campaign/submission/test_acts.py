@@ -122,7 +122,7 @@ def test_the_segments_of_a_run_are_kept_apart_and_in_order() -> None:
 
 def test_an_ending_of_an_attempt_is_none_of_its_segments() -> None:
     act, data = ended(1)
-    with pytest.raises(EvidenceError, match="unknown attempt: baseline/run/r/s45 attempt 1$"):
+    with pytest.raises(EvidenceError, match=r"unknown attempt: baseline/run/r/s45 attempt 1$"):
         fold(entries(segment(1), (act, {**data, "segment": 0})))
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 import time
@@ -62,7 +63,8 @@ def run_jobs(home: JobHome, cluster: Cluster) -> None:
         for argv in request.payloads:
             started = home.paths.allocation(Path(argv[-1]).parent.name).started
             if not started.exists():
-                subprocess.run(argv, check=False, cwd="/")
+                known = cluster.environment(argv) if request.cluster == "slurm" else {}
+                subprocess.run(argv, check=False, cwd="/", env={**os.environ, **known})
     cluster.become("COMPLETED")
 
 
