@@ -10,6 +10,7 @@ from campaign import documents, files
 from campaign.calibration import CASE_KINDS
 from campaign.case_tensors import check_tensors
 from campaign.inputs import PilotInputs, check_listing
+from campaign.keys import AttemptKey
 from campaign.paths import INPUTS, TENSORS, AttemptPaths
 from campaign.sealed import Finding, SealedAttempt
 
@@ -17,6 +18,17 @@ from campaign.sealed import Finding, SealedAttempt
 def comparison_of(kind: str) -> str:
     """Return what a kind of case is called in the column ``comparison``."""
     return "control" if kind == "control_case" else "candidate"
+
+
+def records_inputs(planned: documents.PlannedAttempt | documents.Slot, protocol: documents.Protocol) -> bool:
+    """Return whether an attempt records canonical inputs where the numerical family is declared.
+
+    Args:
+        planned: The attempt, or its slot.
+        protocol: The frozen protocol.
+    """
+    is_workload = any(workload.name == planned.workload for workload in protocol.workloads)
+    return is_workload and planned.kind == "pilot" and planned.order == ("baseline",)
 
 
 def _check_case(
@@ -72,9 +84,9 @@ def check_attempt(
             yield Finding(where=str(folder.receipt), what=f"a {planned.kind} that says how a case was run")
         if TENSORS in sealed.kept:
             yield Finding(where=str(folder.tensors), what=f"a {planned.kind} compares no tensors")
-    records = planned.kind == "pilot" and planned.order == ("baseline",)
+    records = records_inputs(planned, protocol)
     if INPUTS in sealed.kept and not records:
-        yield Finding(where=str(folder.inputs), what="only a pilot of the baseline records inputs")
+        yield Finding(where=str(folder.inputs), what="only a pilot of the baseline at a workload records inputs")
     elif INPUTS in sealed.kept:
         inputs = documents.Inputs.parse(sealed.kept[INPUTS], where=str(folder.inputs))
         yield from check_listing(inputs, planned.workload, protocol, str(folder.inputs))
@@ -99,12 +111,18 @@ class CaseBook:
     is_open: bool = False
     """Whether a baseline's pilot is under way, or left no list of what it had written."""
 
-    def note(self, sealed: SealedAttempt, planned: documents.PlannedAttempt, folder: AttemptPaths) -> None:
+    def note(
+        self,
+        sealed: SealedAttempt,
+        planned: documents.PlannedAttempt,
+        protocol: documents.Protocol,
+        folder: AttemptPaths,
+    ) -> None:
         """Note a sealed attempt that was found right."""
         completed = sealed.receipt.ending is Ending.COMPLETED
         if sealed.receipt.case is not None:
             self.used.append((str(folder.receipt), planned.workload, sealed.receipt.case))
-        if planned.kind != "pilot" or planned.order != ("baseline",):
+        if not records_inputs(planned, protocol):
             return
         data = sealed.kept.get(INPUTS)
         if data is None:
@@ -130,19 +148,19 @@ class CaseBook:
 
 
 def summaries(
-    receipts: Mapping[tuple[str, int], documents.Receipt], workloads: Mapping[str, str]
+    receipts: Mapping[AttemptKey, documents.Receipt], workloads: Mapping[str, str]
 ) -> tuple[documents.CaseSummary, ...]:
     """Return how each completed case was run, by workload, comparison and attempt.
 
     Args:
-        receipts: The receipts, by slot and attempt.
+        receipts: The receipts, by what names their attempts.
         workloads: The workload of each slot.
     """
     found = [
         documents.CaseSummary.of_receipt(
-            receipt.case, workload=workloads[slot], comparison=comparison_of(receipt.kind), attempt=number
+            receipt.case, workload=workloads[key.slot], comparison=comparison_of(receipt.kind), attempt=key.attempt
         )
-        for (slot, number), receipt in receipts.items()
+        for key, receipt in receipts.items()
         if receipt.case is not None and receipt.ending is Ending.COMPLETED
     ]
     return tuple(sorted(found, key=lambda one: (one.workload, one.comparison, one.attempt)))

@@ -2,32 +2,40 @@
 
 Every sealed attempt is read and checked again each time, so that a byte which changes after it was sealed, or a cache
 that was edited, is found by the next collection. Attempts that cannot be taken never keep the others out.
+
+A *try* is what has one receipt: an attempt, or one segment of an attempt at a run.
 """
 
 from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import groupby
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 from sqlalchemy.orm import Session
 
-from acceptance import formats
-from campaign import database, documents, files
-from campaign.cases import CaseBook, check_attempt
+from campaign import chains, database, documents, files, runs
+from campaign.cases import CaseBook, records_inputs
+from campaign.chains import Link
+from campaign.checkpoints import check_files, read_checkpoints
 from campaign.database import AttemptRecord, Stored
 from campaign.errors import EvidenceError
 from campaign.frozen import Frozen, check_recorded, read_frozen
 from campaign.inputs import check_folder
+from campaign.keys import AttemptKey
 from campaign.ledger import Ledger
-from campaign.paths import AttemptPaths, HomePaths
-from campaign.sealed import Finding, SealedAttempt, TamperedError, check_job, expect, is_leftover, read_attempt
+from campaign.paths import HomePaths
+from campaign.records import record_of, run_record, segment_of
+from campaign.sealed import Finding, TamperedError, is_leftover
 from campaign.submission import acts
+from campaign.tries import Plans, Try, read_try
 
-Key = tuple[str, int]
+Whole: TypeAlias = tuple[str, int]
+"""Slot and number of an attempt, whatever its segments."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,14 +53,14 @@ class Collection:
     rows_sha256: str
     """Over every collected line."""
     receipts: Mapping[str, str]
-    """``slot/attempt`` to the SHA-256 of its receipt."""
+    """SHA-256 of every receipt by its name."""
     findings: tuple[Finding, ...]
     """Why attempts could not be taken."""
     records: tuple[AttemptRecord, ...]
     """What was read, by slot and attempt."""
-    receipts_read: Mapping[Key, documents.Receipt]
+    receipts_read: Mapping[AttemptKey, documents.Receipt]
     """The receipts among it."""
-    starts_read: Mapping[Key, documents.Start]
+    starts_read: Mapping[AttemptKey, documents.Start]
     """The start records among it, those of attempts without a receipt included."""
 
     def act(self, known: Mapping[str, str]) -> dict[str, Any]:
@@ -76,24 +84,39 @@ class Collection:
 class _Found:
     """What the files say, attempt by attempt."""
 
-    records: list[AttemptRecord] = field(default_factory=list)
-    receipts: dict[Key, documents.Receipt] = field(default_factory=dict)
-    starts: dict[Key, documents.Start] = field(default_factory=dict)
+    records: dict[Whole, AttemptRecord] = field(default_factory=dict)
+    """Those that have an ending."""
+    going: dict[Whole, dict[int, tuple[str, str]]] = field(default_factory=dict)
+    """Ending and receipt of the segments so far of those that go on, as `AttemptRecord.endings`."""
+    taken: dict[AttemptKey, Try] = field(default_factory=dict)
+    """Every try with an ending that was found right."""
+    chains: dict[Whole, tuple[Link, ...]] = field(default_factory=dict)
+    """The chains whose checkpoints are there."""
     findings: list[Finding] = field(default_factory=list)
     running: int = 0
-    refused: set[Key] = field(default_factory=set)
+    refused: set[Whole] = field(default_factory=set)
     """Attempts with a finding of their own."""
     book: CaseBook = field(default_factory=CaseBook)
     """What the attempts of the numerical family say of their inputs."""
 
+    def refuse(self, whole: Whole, findings: Iterable[Finding]) -> None:
+        """Take an attempt back, with all its segments."""
+        self.findings.extend(findings)
+        self.refused.add(whole)
+        self.records.pop(whole, None)
+        self.going.pop(whole, None)
+        self.chains.pop(whole, None)
+        for key in [key for key in self.taken if (key.slot, key.attempt) == whole]:
+            del self.taken[key]
 
-def receipt_name(key: Key) -> str:
-    """Return the name under which the ledger lists an attempt's receipt."""
-    return f"{key[0]}/{key[1]}"
+    @property
+    def receipts(self) -> dict[AttemptKey, str]:
+        """SHA-256 of the receipt of every try that has one."""
+        return {key: one.sealed.receipt_sha256 for key, one in self.taken.items() if one.sealed is not None}
 
 
 def known_receipts(entries: Iterable[documents.Entry]) -> dict[str, str]:
-    """Return the receipts that earlier collections recorded: ``slot/attempt`` to SHA-256."""
+    """Return the receipts that earlier collections recorded: SHA-256 by name."""
     found: dict[str, str] = {}
     for entry in entries:
         if entry.act == "collected":
@@ -105,168 +128,91 @@ def known_receipts(entries: Iterable[documents.Entry]) -> dict[str, str]:
 # --- one attempt ------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Plans:
-    """What was asked for, after checking that the ledger, the allocations and the protocol agree on it."""
-
-    paths: HomePaths
-    history: acts.History
-    slots: Mapping[str, documents.Slot]
-    known: Mapping[str, str]
-    """Receipts that earlier collections recorded."""
-    read: dict[str, documents.AllocationPlan] = field(default_factory=dict)
-    """Plans by allocation, each read and checked once."""
-
-    def allocation(self, allocation: str) -> documents.AllocationPlan:
-        """Return the plan of an allocation.
-
-        Raises:
-            EvidenceError: It is not the one that the ledger's intent names.
-        """
-        if allocation not in self.read:
-            where = self.paths.allocation(allocation).plan
-            known = self.history.allocations[allocation]
-            intended = self.history.submissions[known.submission].intent.allocations[known.index].plan_sha256
-            data = files.read_regular(where)
-            if files.sha256_bytes(data) != intended:
-                why = f"its SHA-256 is {files.sha256_bytes(data)}, the ledger's intent says {intended}"
-                raise EvidenceError("changed after it was intended", where=str(where), why=why)
-            self.read[allocation] = documents.AllocationPlan.parse(data, where=str(where))
-        return self.read[allocation]
-
-    def attempt(self, attempt: acts.Attempt) -> documents.PlannedAttempt:
-        """Return what was planned of one attempt.
-
-        Raises:
-            EvidenceError: Its allocation does not plan it, or not as the protocol does.
-        """
-        key = (attempt.slot, attempt.attempt)
-        where = str(self.paths.allocation(attempt.allocation).plan)
-        slot = self.slots.get(attempt.slot)
-        if slot is None:
-            raise EvidenceError(f"{attempt.slot} is not a slot of the protocol", where=where)
-        found = [one for one in self.allocation(attempt.allocation).attempts if (one.slot, one.attempt) == key]
-        if len(found) != 1:
-            raise EvidenceError(f"plans {receipt_name(key)} {len(found)} times", where=where)
-        planned = found[0]
-        wanted = (slot.kind, slot.workload, slot.repeat, slot.pair, slot.order)
-        if (planned.kind, planned.workload, planned.repeat, planned.pair, planned.order) != wanted:
-            raise EvidenceError(f"{attempt.slot} is planned otherwise than in the protocol", where=where)
-        return planned
+def _fault(error: EvidenceError) -> Finding:
+    return Finding(where=error.where, what="; ".join(filter(None, [error.what, error.why])))
 
 
-def _paths_of(receipt: documents.Receipt) -> dict[str, str]:
-    engaged = {"baseline_path" if side.side == "baseline" else "candidate_path": side.path for side in receipt.sides}
-    return {"baseline_path": "", "candidate_path": "", **engaged}
+def _unreadable(error: OSError, path: Path) -> Finding:
+    """Return the finding about something that may hold evidence and cannot be looked at."""
+    return Finding(where=str(error.filename or path), what=f"cannot be looked at: {error.strerror}")
 
 
-def _attempt_row(fields: Mapping[str, object], where: str) -> formats.Row:
-    """Return the line of attempts.csv for some values, through the same reader as every other line."""
-    table = formats.ATTEMPTS
-    text = "\n".join([",".join(table.header), ",".join(str(fields[name]) for name in table.header), ""])
-    rows, faults = formats.parse_table(table, text.encode("utf-8"), where)
-    if faults or len(rows) != 1:
-        raise EvidenceError(
-            f"cannot be a line of {table.file}: {'; '.join(fault.what for fault in faults)}", where=where
-        )
-    return rows[0]
+def _read_try(plans: Plans, attempt: acts.Attempt) -> Try | Finding:
+    try:
+        return read_try(plans, attempt)
+    except EvidenceError as error:
+        return _fault(error)
+    except OSError as error:
+        return _unreadable(error, plans.paths.attempt(attempt.slot, attempt.attempt, attempt.segment).root)
 
 
-def _sealed_record(sealed: SealedAttempt, where: str) -> AttemptRecord:
-    receipt = sealed.receipt
-    fields = {
-        "slot": receipt.slot,
-        "attempt": receipt.attempt,
-        "allocation": receipt.allocation,
-        "node": sealed.start.host.node,
-        "device": sealed.start.device,
-        **_paths_of(receipt),
-        "ending": receipt.ending.value,
-        "sealed": "true",
-    }
-    return AttemptRecord(
-        row=_attempt_row(fields, where),
-        receipt_sha256=sealed.receipt_sha256,
-        start_sha256=sealed.start_sha256,
-        kind=receipt.kind,
-        reason=receipt.reason,
-        files=tuple(database.StoredFile(name=f.name, bytes=f.bytes, sha256=f.sha256) for f in receipt.files),
-        tables=sealed.tables,
-    )
-
-
-def _unsealed_record(folder: AttemptPaths, ended: acts.EndedAttempt, start: documents.Start | None) -> AttemptRecord:
-    """Return the record of an attempt whose ending only the scheduler knows; nothing that it measured is read."""
-    fields = {
-        "slot": ended.slot,
-        "attempt": ended.attempt,
-        "allocation": ended.allocation,
-        "node": start.host.node if start else "",
-        "device": start.device if start else "",
-        "baseline_path": "",
-        "candidate_path": "",
-        "ending": ended.ending.value,
-        "sealed": "false",
-    }
-    return AttemptRecord(row=_attempt_row(fields, str(folder.root)), reason=ended.reason, tables={})
-
-
-def _read_start(folder: AttemptPaths) -> documents.Start | None:
-    if not folder.start.exists():
-        return None
-    return documents.Start.parse(files.read_regular(folder.start), where=str(folder.start))
-
-
-def _check_ended(paths: HomePaths, attempt: acts.Attempt) -> None:
-    """Check an attempt against what its allocation says that it wrote; a killed job says nothing.
-
-    Raises:
-        EvidenceError: A receipt is gone, another one, or not the harness's.
-    """
-    ended_path = paths.allocation(attempt.allocation).ended
-    if not ended_path.exists() and not ended_path.is_symlink():
+def _read_attempt(plans: Plans, whole: Whole, attempts: Sequence[acts.Attempt], found: _Found) -> None:
+    """Read one attempt, of a run with all its segments."""
+    read = [_read_try(plans, attempt) for attempt in attempts]
+    tries = [one for one in read if isinstance(one, Try)]
+    faults = [one for one in read if isinstance(one, Finding)]
+    if findings := [*faults, *(finding for one in tries for finding in one.findings)]:
+        found.refuse(whole, findings)
         return
-    # Read before the receipt is looked for: every receipt that it names is there already.
-    ended = documents.Ended.parse(files.read_regular(ended_path), where=str(ended_path))
-    if ended.allocation != attempt.allocation:
-        raise EvidenceError(f"is that of allocation {ended.allocation}", where=str(ended_path))
-    receipt = paths.attempt(attempt.slot, attempt.attempt).receipt
-    there = receipt.exists() or receipt.is_symlink()
-    digest = files.sha256_bytes(files.read_regular(receipt)) if there else ""
-    if contradiction := ended.contradiction(receipt_name((attempt.slot, attempt.attempt)), digest):
-        raise EvidenceError(contradiction, where=str(receipt))
+    try:
+        _take(plans, whole, tries, found)
+    except EvidenceError as error:
+        found.refuse(whole, [_fault(error)])
+    except OSError as error:
+        found.refuse(whole, [_unreadable(error, tries[0].folder.root)])
 
 
-def _read_one(paths: HomePaths, frozen: Frozen, plans: _Plans, attempt: acts.Attempt, found: _Found) -> None:
-    key = (attempt.slot, attempt.attempt)
-    _check_ended(paths, attempt)
-    folder = paths.attempt(*key)
-    if not folder.receipt.exists() and not folder.receipt.is_symlink():
-        found.book.is_open |= attempt.slot.startswith("baseline/pilot/")
-        if attempt.ended is None:
-            found.running += 1
-        else:
-            start = _read_start(folder)
-            found.findings.extend(check_job(start, paths.allocation(attempt.allocation)) if start else ())
-            found.records.append(_unsealed_record(folder, attempt.ended, start))
-            found.starts.update({key: start} if start else {})
+def _take(plans: Plans, whole: Whole, tries: Sequence[Try], found: _Found) -> None:
+    """Take an attempt whose tries were each found right."""
+    (first, *_) = tries
+    if first.key.segment:
+        _take_run(plans, whole, tries, found)
         return
-    expected = expect(frozen, plans.attempt(attempt), attempt.allocation)
-    sealed, findings = read_attempt(folder, expected)
-    if sealed is not None:
-        is_known = plans.known.get(receipt_name(key)) == sealed.receipt_sha256
-        findings = (
-            *check_job(sealed.start, paths.allocation(attempt.allocation)),
-            *check_attempt(sealed, expected.planned, frozen.protocol, folder, is_known=is_known),
-        )
-    found.findings.extend(findings)
-    if sealed is None or findings:
-        found.refused.add(key)
+    if first.is_open:
+        found.running += 1
     else:
-        found.records.append(_sealed_record(sealed, str(folder.receipt)))
-        found.receipts[key] = sealed.receipt
-        found.starts[key] = sealed.start
-        found.book.note(sealed, expected.planned, folder)
+        found.records[whole] = record_of(first)
+        found.taken[first.key] = first
+    protocol = plans.frozen.protocol
+    if first.sealed is not None and first.planned is not None:
+        found.book.note(first.sealed, first.planned, protocol, first.folder)
+    else:
+        slot = plans.slots.get(first.attempt.slot)
+        found.book.is_open |= slot is not None and records_inputs(slot, protocol)
+
+
+def _take_run(plans: Plans, whole: Whole, tries: Sequence[Try], found: _Found) -> None:
+    rules = plans.frozen.protocol.convergence
+    slot = plans.slot(tries[0].attempt)
+    recipe = runs.recipe_of(plans.frozen.protocol, slot.workload)
+    if rules is None or recipe is None:
+        raise EvidenceError(
+            f"{slot.slot} is a run, and the protocol has no recipe for it", where=str(plans.paths.protocol)
+        )
+    chain: list[Link] = []
+    findings: list[Finding] = []
+    for one in tries:
+        owner = chains.owner_of(plans.frozen, recipe, slot, one.attempt)
+        # What a segment that is under way writes is looked at once it has ended.
+        saved, faults = ({}, ()) if one.is_open else read_checkpoints(one.folder, owner)
+        findings += faults
+        at = plans.planned_at[one.attempt.allocation]
+        link = Link(attempt=one.attempt, planned_at=at, folder=one.folder, sealed=one.sealed, checkpoints=saved)
+        chain.append(link)
+    findings += [] if findings else chains.check_chain(chain, recipe, rules.max_segments)
+    if findings:
+        found.refuse(whole, findings)
+        return
+    ended = [one for one in tries if not one.is_open]
+    deciding = chains.deciding(chain)
+    found.chains[whole] = tuple(chain)
+    found.taken.update({one.key: one for one in ended})
+    if deciding.ending is None:
+        found.running += 1
+        segments = [segment_of(one) for one in ended]
+        found.going[whole] = {one.segment: (one.ending.value, one.receipt_sha256) for one in segments}
+        return
+    found.records[whole] = run_record(ended, next(one for one in tries if one.key == deciding.attempt.key))
 
 
 # --- the whole home ---------------------------------------------------------------------------------------------------
@@ -277,14 +223,9 @@ def _intended(history: acts.History) -> Iterator[acts.Attempt]:
         yield from history.attempts(slot)
 
 
-def _unreadable(error: OSError, path: Path) -> Finding:
-    """Return the finding about something that may hold evidence and cannot be looked at."""
-    return Finding(where=str(error.filename or path), what=f"cannot be looked at: {error.strerror}")
-
-
 def _strangers(paths: HomePaths, history: acts.History) -> Iterator[Finding]:
     """Yield a finding for everything below attempts/ that no intent of the ledger accounts for."""
-    known = {paths.attempt(attempt.slot, attempt.attempt).root for attempt in _intended(history)}
+    known = {paths.attempt(one.slot, one.attempt, one.segment).root for one in _intended(history)}
     above = {parent for folder in known for parent in folder.parents}
     pending = [paths.attempts] if paths.attempts.is_dir() else []
     while pending:
@@ -305,84 +246,140 @@ def _strangers(paths: HomePaths, history: acts.History) -> Iterator[Finding]:
                 yield Finding(where=str(path), what="no intent of the ledger names it")
 
 
-def read_home(paths: HomePaths, frozen: Frozen, history: acts.History, known: Mapping[str, str]) -> _Found:
-    """Read and check everything that the attempts left; touches nothing."""
+def _planned_at(entries: Iterable[documents.Entry]) -> dict[str, float]:
+    """Return when each allocation was first intended; an intent that reached nobody is made again."""
+    found: dict[str, float] = {}
+    for entry in entries:
+        if entry.act == "intent":
+            for planned in entry.data["allocations"]:
+                found.setdefault(str(planned["allocation"]), entry.at)
+    return found
+
+
+def read_home(paths: HomePaths, frozen: Frozen, entries: Sequence[documents.Entry], known: Mapping[str, str]) -> _Found:
+    """Read and check everything that the attempts left, but the files of checkpoints; touches nothing."""
     found = _Found()
-    plans = _Plans(paths=paths, history=history, slots=frozen.slots(), known=known)
-    for attempt in _intended(history):
-        try:
-            _read_one(paths, frozen, plans, attempt, found)
-        except EvidenceError as error:
-            found.refused.add((attempt.slot, attempt.attempt))
-            found.findings.append(Finding(where=error.where, what="; ".join(filter(None, [error.what, error.why]))))
-        except OSError as error:
-            found.refused.add((attempt.slot, attempt.attempt))
-            found.findings.append(_unreadable(error, paths.attempt(attempt.slot, attempt.attempt).root))
+    history = acts.fold(entries)
+    plans = Plans(
+        paths=paths,
+        frozen=frozen,
+        history=history,
+        slots=frozen.slots(),
+        planned_at=_planned_at(entries),
+        known=known,
+    )
+    for whole, attempts in groupby(_intended(history), key=lambda one: (one.slot, one.attempt)):
+        _read_attempt(plans, whole, list(attempts), found)
     _refuse_vanished(paths, found, known)
     found.findings.extend(_strangers(paths, history))
     found.findings.extend(found.book.disagreements())
     return found
 
 
+def _key_of(name: str) -> AttemptKey:
+    try:
+        return AttemptKey.parse(name)
+    except ValueError as error:
+        raise EvidenceError(f"collected {error}", where="ledger.jsonl") from error
+
+
 def _refuse_vanished(paths: HomePaths, found: _Found, known: Mapping[str, str]) -> None:
-    """Refuse every attempt whose receipt of the ledger is gone, or another one now."""
-    receipts = {record.key: record.receipt_sha256 for record in found.records}
+    """Refuse every attempt of which a receipt of the ledger is gone, or another one now."""
+    receipts = found.receipts
     for name, digest in known.items():
-        slot, _, number = name.rpartition("/")
-        key = (slot, int(number))
-        if receipts.get(key, "") != digest and key not in found.refused:
+        key = _key_of(name)
+        whole = (key.slot, key.attempt)
+        if receipts.get(key, "") != digest and whole not in found.refused:
             now = receipts.get(key) or "there is none"
-            where = str(paths.attempt(*key).receipt)
-            found.findings.append(Finding(where=where, what=f"collected before with SHA-256 {digest}, now {now}"))
-            found.refused.add(key)
-            found.receipts.pop(key, None)
-            found.starts.pop(key, None)
-    found.records = [record for record in found.records if record.key not in found.refused]
+            where = str(paths.attempt(key.slot, key.attempt, key.segment).receipt)
+            found.refuse(whole, [Finding(where=where, what=f"collected before with SHA-256 {digest}, now {now}")])
+
+
+# --- the cache --------------------------------------------------------------------------------------------------------
+
+
+def _check_checkpoints(paths: HomePaths, session: Session, found: _Found) -> None:
+    """Check the files of all checkpoints; one that is as it was when its digest was found right is not hashed again."""
+    known = database.stored_checkpoint_files(session, paths.root)
+    right = {}
+    for whole, chain in list(found.chains.items()):
+        saved = [file for link in chain for one in link.checkpoints.values() for file in one.files]
+        findings, hashed = check_files(saved, known)
+        right.update(hashed)
+        if findings:
+            found.refuse(whole, findings)
+    if right != known:
+        database.store_checkpoint_files(session, paths.root, right)
 
 
 def _lines(record: AttemptRecord) -> dict[str, tuple[tuple[int, str], ...]]:
     return {name: tuple((row.line, row.raw) for row in rows) for name, rows in record.tables.items() if rows}
 
 
-def _conflict(paths: HomePaths, stored: Stored, record: AttemptRecord) -> Finding | None:
-    """Return why a stored attempt cannot be the one that was read; None if it is the same or may follow it."""
-    where = str(paths.attempt(*record.key).receipt)
-    if stored.receipt_sha256 and stored.receipt_sha256 != record.receipt_sha256:
-        now = record.receipt_sha256 or "no receipt"
-        return Finding(where=where, what=f"collected before with SHA-256 {stored.receipt_sha256}, now {now}")
-    if not record.receipt_sha256 and stored.ending != record.ending:
-        return Finding(where=where, what=f"ended {stored.ending} before, now {record.ending}")
-    if stored.receipt_sha256 and (stored.raw, stored.lines) != (record.row.raw, _lines(record)):
-        what = "the cache holds other lines than the sealed files: campaign collect --rebuild"
-        return Finding(where=str(paths.database), what=f"{receipt_name(record.key)}: {what}")
+def _conflict_of_endings(
+    paths: HomePaths, whole: Whole, stored: Mapping[int, tuple[str, str]], now: Mapping[int, tuple[str, str]]
+) -> Finding | None:
+    """Return why the tries of a stored attempt cannot have become those that were read; None if they may have."""
+    for segment, (ending, receipt_sha256) in stored.items():
+        ending_now, receipt_now = now.get(segment, ("", ""))
+        where = str(paths.attempt(*whole, segment).receipt)
+        if receipt_sha256 and receipt_sha256 != receipt_now:
+            what = f"collected before with SHA-256 {receipt_sha256}, now {receipt_now or 'no receipt'}"
+            return Finding(where=where, what=what)
+        if not receipt_now and ending != ending_now:
+            return Finding(where=where, what=f"ended {ending} before, now {ending_now or 'it has no ending'}")
     return None
 
 
-def _store(paths: HomePaths, session: Session, found: _Found) -> None:
-    """Bring the cache up to what was read."""
+def _conflict(paths: HomePaths, stored: Stored, record: AttemptRecord) -> Finding | None:
+    """Return why a stored attempt cannot be the one that was read; None if it is the same or may follow it."""
+    conflict = _conflict_of_endings(paths, record.key, stored.endings, record.endings)
+    is_same = stored.endings == record.endings
+    if conflict is None and is_same and (stored.raw, stored.lines) != (record.row.raw, _lines(record)):
+        what = "the cache holds other lines than the sealed files: campaign collect --rebuild"
+        return Finding(where=str(paths.database), what=f"{_name(record.key)}: {what}")
+    return conflict
+
+
+def _name(whole: Whole) -> str:
+    return AttemptKey(*whole).receipt_name
+
+
+def _store(paths: HomePaths, session: Session, found: _Found) -> set[Whole]:
+    """Bring the cache up to what was read; return the attempts that are stored otherwise."""
     stored = database.stored_attempts(session)
-    for key in sorted(set(stored) - {record.key for record in found.records} - found.refused):
-        what = f"the cache holds {receipt_name(key)}, which left no ending: campaign collect --rebuild"
-        found.findings.append(Finding(where=str(paths.database), what=what))
+    conflicts: dict[Whole, Finding] = {}
+    for key in sorted(set(stored) - set(found.records) - found.refused):
+        going = found.going.get(key)
+        if going is None:
+            what = f"the cache holds {_name(key)}, which left no ending: campaign collect --rebuild"
+            found.findings.append(Finding(where=str(paths.database), what=what))
+        elif conflict := _conflict_of_endings(paths, key, stored[key].endings, going):
+            conflicts[key] = conflict
+        else:
+            database.delete_attempt(session, key)  # another segment of it was planned
     new: list[AttemptRecord] = []
-    for record in found.records:
+    for record in found.records.values():
         before = stored.get(record.key)
-        conflict = _conflict(paths, before, record) if before else None
-        if conflict is not None:
-            found.findings.append(conflict)
-        elif before is None:
+        if before is None:
             new.append(record)
-        elif (before.raw, before.receipt_sha256) != (record.row.raw, record.receipt_sha256):
-            database.delete_attempt(session, record.key)  # it was without a receipt, and now it has one
+        elif conflict := _conflict(paths, before, record):
+            conflicts[record.key] = conflict
+        elif before.endings != record.endings:
+            database.delete_attempt(session, record.key)  # a receipt came late, or another segment
             new.append(record)
     database.insert_attempts(session, new)
+    found.findings.extend(conflicts.values())
+    return set(conflicts)
 
 
-def _check_inputs(paths: HomePaths, protocol: documents.Protocol, session: Session, found: _Found) -> None:
+def _check_inputs(paths: HomePaths, frozen: Frozen, session: Session, found: _Found) -> None:
     """Check the files below inputs/; one that is as it was when its digest was found right is not hashed again."""
     known = database.stored_stamps(session)
+    protocol, slots = frozen.protocol, frozen.slots()
     # What a refused pilot listed is not known, and must not be blamed on whoever wrote it.
-    is_open = found.book.is_open or any(slot.startswith("baseline/pilot/") for slot, _ in found.refused)
+    refused = [slots[slot] for slot, _ in found.refused if slot in slots]
+    is_open = found.book.is_open or any(records_inputs(slot, protocol) for slot in refused)
     is_open &= protocol.numerical is not None
     findings, stamps = check_folder(paths, found.book.pilots, known, is_open=is_open)
     found.findings.extend(findings)
@@ -390,7 +387,7 @@ def _check_inputs(paths: HomePaths, protocol: documents.Protocol, session: Sessi
         database.store_stamps(session, stamps)
 
 
-def _summarise(session: Session, found: _Found) -> Collection:
+def _summarise(session: Session, found: _Found, conflicts: set[Whole]) -> Collection:
     stored = database.stored_attempts(session)
     digest = hashlib.sha256(b"campaign-rows/1\n")
     rows = 0
@@ -401,18 +398,24 @@ def _summarise(session: Session, found: _Found) -> Collection:
         for part in (text for line in lines for text in line):
             data = part.encode("utf-8")
             digest.update(b"%d:%s," % (len(data), data))
-    receipts = {receipt_name(key): own.receipt_sha256 for key, own in sorted(stored.items()) if own.receipt_sha256}
+    receipts = {
+        key.receipt_name: sha256
+        for key, sha256 in sorted(found.receipts.items())
+        if (key.slot, key.attempt) not in conflicts
+    }
+    sealed = {key: one.sealed for key, one in found.taken.items() if one.sealed is not None}
+    starts = {key: one.start for key, one in found.taken.items() if one.start is not None}
     return Collection(
         attempts=len(stored),
-        sealed=len(receipts),
+        sealed=sum(own.is_sealed for own in stored.values()),
         running=found.running,
         rows=rows,
         rows_sha256=digest.hexdigest(),
         receipts=receipts,
         findings=tuple(found.findings),
-        records=tuple(found.records),
-        receipts_read=found.receipts,
-        starts_read=found.starts,
+        records=tuple(found.records.values()),
+        receipts_read={key: one.receipt for key, one in sealed.items()},
+        starts_read={**starts, **{key: one.start for key, one in sealed.items()}},
     )
 
 
@@ -446,7 +449,7 @@ def collect(paths: HomePaths, ledger: Ledger, *, rebuild: bool = False) -> Colle
     frozen = read_frozen(paths)
     check_recorded(paths, frozen, ledger.entries)
     known = known_receipts(ledger.entries)
-    found = read_home(paths, frozen, acts.fold(ledger.entries), known)
+    found = read_home(paths, frozen, ledger.entries, known)
     target = paths.rebuilt_database if rebuild else paths.database
     if rebuild:
         database.require_file_or_nothing(paths.database)
@@ -455,9 +458,10 @@ def collect(paths: HomePaths, ledger: Ledger, *, rebuild: bool = False) -> Colle
             target.unlink(missing_ok=True)
     digests = {"manifest_sha256": frozen.manifest_sha256, "protocol_sha256": frozen.protocol_sha256}
     with database.open_database(target, **digests) as session:
-        _store(paths, session, found)
-        _check_inputs(paths, frozen.protocol, session, found)
-        collection = _summarise(session, found)
+        _check_checkpoints(paths, session, found)
+        conflicts = _store(paths, session, found)
+        _check_inputs(paths, frozen, session, found)
+        collection = _summarise(session, found, conflicts)
     if rebuild:
         with files.writing(paths.database):
             target.replace(paths.database)

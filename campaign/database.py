@@ -38,14 +38,17 @@ from sqlalchemy.exc import DatabaseError
 from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column
 
 from acceptance import formats
+from acceptance.formats import Ending
 from campaign import files
+from campaign.checkpoints import Hashed
+from campaign.documents import CheckpointName
 from campaign.errors import CampaignError, InfrastructureError, StateError
 from campaign.inputs import Stamp
 
 APPLICATION_ID = 0x43414D50
 """``CAMP``: what `file` and sqlite3 show as the owner of the format."""
-SCHEMA_VERSION = 2
-"""2: the tables of the numerical family."""
+SCHEMA_VERSION = 3
+"""2: the tables of the numerical family. 3: runs in segments, and the stamps of what their checkpoints hold."""
 LARGEST_DOUBLE = "1.7976931348623157e308"
 
 _STRICT = {"sqlite_strict": True}
@@ -75,7 +78,7 @@ class Origin(Base):
 
 
 class Sealed(Base):
-    """The receipt of an attempt that has one."""
+    """The receipt of an attempt that has one, runs left out: theirs are those of their segments."""
 
     __tablename__ = "receipts"
     __table_args__ = (
@@ -94,6 +97,44 @@ class Sealed(Base):
     reason: Mapped[str] = mapped_column(TEXT)
 
 
+class Segment(Base):
+    """One segment of an attempt at a run that has an ending."""
+
+    __tablename__ = "segments"
+    __table_args__ = (
+        ForeignKeyConstraint(["slot", "attempt"], ["attempts.slot", "attempts.attempt"], ondelete="CASCADE"),
+        CheckConstraint("segment >= 1", name="number"),
+        CheckConstraint("length(receipt_sha256) = 64", name="receipt_digest"),
+        CheckConstraint("length(start_sha256) = 64", name="start_digest"),
+        CheckConstraint("(receipt_sha256 IS NULL) = (start_sha256 IS NULL)", name="sealed_or_not"),
+        CheckConstraint(
+            "(resumed_segment IS NULL) = (resumed_update IS NULL) AND (resumed_segment IS NULL) = (resumed_sha256 IS"
+            " NULL)",
+            name="resumed_or_not",
+        ),
+        CheckConstraint("resumed_segment < segment", name="resumed_before"),
+        _STRICT,
+    )
+
+    slot: Mapped[str] = mapped_column(TEXT, primary_key=True)
+    attempt: Mapped[int] = mapped_column(Integer, primary_key=True)
+    segment: Mapped[int] = mapped_column(Integer, primary_key=True)
+    allocation: Mapped[str] = mapped_column(TEXT)
+    node: Mapped[str] = mapped_column(TEXT)
+    device: Mapped[str] = mapped_column(TEXT)
+    ending: Mapped[str] = mapped_column(TEXT)
+    reason: Mapped[str] = mapped_column(TEXT)
+    receipt_sha256: Mapped[str | None] = mapped_column(TEXT, unique=True)
+    """NULL, as what follows of its receipt, where there is none."""
+    start_sha256: Mapped[str | None] = mapped_column(TEXT)
+    resumed_segment: Mapped[int | None] = mapped_column(Integer)
+    """NULL, as the next two, where it started from the beginning."""
+    resumed_update: Mapped[int | None] = mapped_column(Integer)
+    resumed_sha256: Mapped[str | None] = mapped_column(TEXT)
+    first_update: Mapped[int | None] = mapped_column(Integer)
+    update: Mapped[int | None] = mapped_column("update", Integer)
+
+
 class SealedFile(Base):
     """One file that a receipt seals."""
 
@@ -107,6 +148,8 @@ class SealedFile(Base):
 
     slot: Mapped[str] = mapped_column(TEXT, primary_key=True)
     attempt: Mapped[int] = mapped_column(Integer, primary_key=True)
+    segment: Mapped[int] = mapped_column(Integer, primary_key=True)
+    """Of a run; 0 for everything else."""
     name: Mapped[str] = mapped_column(TEXT, primary_key=True)
     bytes: Mapped[int] = mapped_column(Integer)
     sha256: Mapped[str] = mapped_column(TEXT)
@@ -123,6 +166,25 @@ class InputFile(Base):
     )
 
     name: Mapped[str] = mapped_column(TEXT, primary_key=True)
+    bytes: Mapped[int] = mapped_column(Integer)
+    inode: Mapped[str] = mapped_column(TEXT)
+    modified_ns: Mapped[int] = mapped_column(Integer)
+    changed_ns: Mapped[int] = mapped_column(Integer)
+
+
+class CheckpointFile(Base):
+    """A file of a checkpoint whose digest was found right, as the file system described it then."""
+
+    __tablename__ = "checkpoint_files"
+    __table_args__ = (
+        CheckConstraint("bytes >= 0", name="size"),
+        CheckConstraint("length(sha256) = 64", name="digest"),
+        _STRICT,
+    )
+
+    path: Mapped[str] = mapped_column(TEXT, primary_key=True)
+    """Relative to the home."""
+    sha256: Mapped[str] = mapped_column(TEXT)
     bytes: Mapped[int] = mapped_column(Integer)
     inode: Mapped[str] = mapped_column(TEXT)
     modified_ns: Mapped[int] = mapped_column(Integer)
@@ -340,19 +402,49 @@ class StoredFile:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SegmentRecord:
+    """Everything that is stored of one segment of an attempt at a run."""
+
+    segment: int
+    allocation: str
+    node: str
+    device: str
+    ending: Ending
+    reason: str
+    receipt_sha256: str
+    """Empty, as what follows of its receipt, when there is none."""
+    start_sha256: str
+    resumed: CheckpointName | None
+    """What it started from; None for the beginning."""
+    first_update: int | None
+    update: int | None
+    """Updates behind it when it ended; None where nobody says."""
+    files: tuple[StoredFile, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class AttemptRecord:
     """Everything that is stored of one attempt."""
 
     row: formats.Row
     """Its line of attempts.csv; the line number means nothing."""
     receipt_sha256: str = ""
-    """Empty, as all that follows, when there is no receipt."""
+    """Empty, as what follows of its receipt, when there is none; of a run see its segments."""
     start_sha256: str = ""
     kind: str = ""
     reason: str = ""
     files: tuple[StoredFile, ...] = ()
     tables: Mapping[str, tuple[formats.Row, ...]]
     """Rows by file name."""
+    segments: tuple[SegmentRecord, ...] = ()
+    """Of a run, in order."""
+
+    @property
+    def endings(self) -> dict[int, tuple[str, str]]:
+        """Ending and SHA-256 of the receipt, if there is one, by segment; 0 for what is no run."""
+        if not self.segments:
+            return {0: (self.ending, self.receipt_sha256)}
+        return {one.segment: (one.ending.value, one.receipt_sha256) for one in self.segments}
 
     @property
     def key(self) -> tuple[str, int]:
@@ -391,8 +483,32 @@ def _receipt_values(record: AttemptRecord) -> dict[str, Any]:
 
 def _file_values(record: AttemptRecord) -> Iterator[dict[str, Any]]:
     slot, attempt = record.key
-    for file in record.files:
-        yield {"slot": slot, "attempt": attempt, "name": file.name, "bytes": file.bytes, "sha256": file.sha256}
+    own = [(0, file) for file in record.files]
+    for segment, file in [*own, *((one.segment, file) for one in record.segments for file in one.files)]:
+        place = {"slot": slot, "attempt": attempt, "segment": segment}
+        yield {**place, "name": file.name, "bytes": file.bytes, "sha256": file.sha256}
+
+
+def _segment_values(record: AttemptRecord) -> Iterator[dict[str, Any]]:
+    slot, attempt = record.key
+    for one in record.segments:
+        yield {
+            "slot": slot,
+            "attempt": attempt,
+            "segment": one.segment,
+            "allocation": one.allocation,
+            "node": one.node,
+            "device": one.device,
+            "ending": one.ending.value,
+            "reason": one.reason,
+            "receipt_sha256": one.receipt_sha256 or None,
+            "start_sha256": one.start_sha256 or None,
+            "resumed_segment": one.resumed.segment if one.resumed is not None else None,
+            "resumed_update": one.resumed.update if one.resumed is not None else None,
+            "resumed_sha256": one.resumed.sha256 if one.resumed is not None else None,
+            "first_update": one.first_update,
+            "update": one.update,
+        }
 
 
 def _row_values(record: AttemptRecord, file: str) -> Iterator[dict[str, Any]]:
@@ -407,6 +523,7 @@ def insert_attempts(session: Session, records: Sequence[AttemptRecord]) -> None:
     batches: list[tuple[Any, list[dict[str, Any]]]] = [
         (ATTEMPTS, [_values(record.row, formats.ATTEMPTS) for record in records]),
         (Sealed, [_receipt_values(record) for record in records if record.receipt_sha256]),
+        (Segment, [values for record in records for values in _segment_values(record)]),
         (SealedFile, [values for record in records for values in _file_values(record)]),
     ]
     batches += [(table, [v for record in records for v in _row_values(record, file)]) for file, table in ROWS.items()]
@@ -426,8 +543,10 @@ class Stored:
     """What the cache holds of one attempt, as text."""
 
     raw: str
-    ending: str
-    receipt_sha256: str
+    endings: Mapping[int, tuple[str, str]]
+    """As `AttemptRecord.endings`."""
+    is_sealed: bool
+    """Whether its line says so."""
     lines: Mapping[str, tuple[tuple[int, str], ...]]
     """File name to (line number, text), in file order; files without rows are left out."""
 
@@ -435,41 +554,69 @@ class Stored:
 def stored_attempts(session: Session) -> dict[tuple[str, int], Stored]:
     """Return what the cache holds, by slot and attempt."""
     receipts = {(row.slot, row.attempt): row.receipt_sha256 for row in session.scalars(select(Sealed))}
+    segments: dict[tuple[str, int], dict[int, tuple[str, str]]] = {}
+    for row in session.scalars(select(Segment)):
+        segments.setdefault((row.slot, row.attempt), {})[row.segment] = (row.ending, row.receipt_sha256 or "")
     lines: dict[tuple[str, int], dict[str, list[tuple[int, str]]]] = {}
     for name, table in ROWS.items():
         columns = (table.c.source_slot, table.c.source_attempt, table.c.line, table.c.raw)
         for slot, attempt, line, raw in session.execute(select(*columns).order_by(*columns[:3])):
             lines.setdefault((slot, attempt), {}).setdefault(name, []).append((line, raw))
-    columns_of_attempt = (ATTEMPTS.c.slot, ATTEMPTS.c.attempt, ATTEMPTS.c.raw, ATTEMPTS.c.ending)
+    columns_of_attempt = (ATTEMPTS.c.slot, ATTEMPTS.c.attempt, ATTEMPTS.c.raw, ATTEMPTS.c.ending, ATTEMPTS.c.sealed)
     found: dict[tuple[str, int], Stored] = {}
-    for slot, attempt, raw, ending in session.execute(select(*columns_of_attempt)):
+    for slot, attempt, raw, ending, sealed in session.execute(select(*columns_of_attempt)):
         own = {name: tuple(rows) for name, rows in lines.get((slot, attempt), {}).items()}
         key = (slot, attempt)
-        found[key] = Stored(raw=raw, ending=ending, receipt_sha256=receipts.get(key, ""), lines=own)
+        endings = segments.get(key) or {0: (ending, receipts.get(key, ""))}
+        found[key] = Stored(raw=raw, endings=endings, is_sealed=bool(sealed), lines=own)
     return found
+
+
+def stored_checkpoint_files(session: Session, root: Path) -> dict[Path, Hashed]:
+    """Return the files of checkpoints whose digests were found right, and what the file system said of them.
+
+    Args:
+        session: The cache.
+        root: The home.
+    """
+    return {
+        root / row.path: Hashed(sha256=row.sha256, stamp=_stamp(row)) for row in session.scalars(select(CheckpointFile))
+    }
+
+
+def store_checkpoint_files(session: Session, root: Path, right: Mapping[Path, Hashed]) -> None:
+    """Remember the files of checkpoints whose digests were found right, in place of all that were known."""
+    session.execute(delete(CheckpointFile))
+    rows = [
+        {"path": str(path.relative_to(root)), "sha256": hashed.sha256, **_stamp_values(hashed.stamp)}
+        for path, hashed in sorted(right.items())
+    ]
+    if rows:
+        session.execute(insert(CheckpointFile), rows)
+
+
+def _stamp(row: InputFile | CheckpointFile) -> Stamp:
+    return Stamp(num_bytes=row.bytes, inode=row.inode, modified_ns=row.modified_ns, changed_ns=row.changed_ns)
+
+
+def _stamp_values(stamp: Stamp) -> dict[str, Any]:
+    return {
+        "bytes": stamp.num_bytes,
+        "inode": stamp.inode,
+        "modified_ns": stamp.modified_ns,
+        "changed_ns": stamp.changed_ns,
+    }
 
 
 def stored_stamps(session: Session) -> dict[str, Stamp]:
     """Return, by name, what the file system said of the files below inputs/ whose digests were found right."""
-    return {
-        row.name: Stamp(num_bytes=row.bytes, inode=row.inode, modified_ns=row.modified_ns, changed_ns=row.changed_ns)
-        for row in session.scalars(select(InputFile))
-    }
+    return {row.name: _stamp(row) for row in session.scalars(select(InputFile))}
 
 
 def store_stamps(session: Session, stamps: Mapping[str, Stamp]) -> None:
     """Remember the files below inputs/ whose digests were found right, in place of all that were known."""
     session.execute(delete(InputFile))
-    rows = [
-        {
-            "name": name,
-            "bytes": stamp.num_bytes,
-            "inode": stamp.inode,
-            "modified_ns": stamp.modified_ns,
-            "changed_ns": stamp.changed_ns,
-        }
-        for name, stamp in sorted(stamps.items())
-    ]
+    rows = [{"name": name, **_stamp_values(stamp)} for name, stamp in sorted(stamps.items())]
     if rows:
         session.execute(insert(InputFile), rows)
 

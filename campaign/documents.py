@@ -820,8 +820,24 @@ class FrozenSide(Side):
     frozen_seq: int
 
 
+class SegmentSummary(Document):
+    """One segment of an attempt at a run."""
+
+    segment: Positive
+    allocation: str
+    node: str
+    device: str
+    ending: Ending
+    reason: str
+    sealed: bool
+    resumed_update: Natural
+    """Updates behind the state that it started from; 0 for the beginning."""
+    update: Natural | None
+    """Updates behind it when it ended; None where no receipt says so."""
+
+
 class AttemptSummary(Document):
-    """One attempt that has an ending."""
+    """One attempt that has an ending; of a run the fields are those of the segment whose ending is the attempt's."""
 
     slot: str
     attempt: int
@@ -831,6 +847,8 @@ class AttemptSummary(Document):
     ending: Ending
     reason: str
     sealed: bool
+    segments: tuple[SegmentSummary, ...] = ()
+    """Of a run, in order."""
 
 
 class MachineDevice(Document):
@@ -952,7 +970,9 @@ class Provenance(Document):
     undeclared_families: tuple[str, ...]
     attempts: tuple[AttemptSummary, ...]
     missing_slots: tuple[str, ...]
-    """Slots of the protocol without an attempt that has an ending."""
+    """Slots of the protocol without an attempt that has an ending; runs of an extension only where it is due."""
+    power: Power | None = None
+    """From the manifest; None where the convergence family is not declared."""
     cases: tuple[CaseSummary, ...] = ()
     """Completed numerical cases, by workload, comparison and attempt."""
     nodes: tuple[str, ...]

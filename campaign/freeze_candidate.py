@@ -160,7 +160,8 @@ def _require_baseline_evidence(paths: HomePaths, protocol: documents.Protocol, l
         return
     collection = collect(paths, ledger)
     require_intact(collection)
-    completed = {key[0] for key, own in collection.receipts_read.items() if own.ending is Ending.COMPLETED}
+    # Each attempt's own ending: a segment of a run that was cut has a receipt, too.
+    completed = {record.key[0] for record in collection.records if record.ending == Ending.COMPLETED}
     later = protocol.extension_runs()
     slots = [slot.slot for slot in protocol.slots if slot.phase == "baseline" and slot.slot not in later]
     missing = [slot for slot in slots if slot not in completed]

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from campaign import documents, files
 from campaign.cases import summaries
 from campaign.collect import Collection
+from campaign.database import SegmentRecord
 from campaign.errors import EvidenceError
 from campaign.frozen import Frozen
+from campaign.keys import AttemptKey
+from campaign.state import CUTS
 
 FAMILIES = ("throughput", "numerical", "convergence", "device")
 
@@ -42,16 +46,25 @@ def _froze_baseline_seq(entries: Iterable[documents.Entry]) -> int:
     raise EvidenceError("the ledger does not say that the baseline was frozen")
 
 
-def _baseline_sealed_seq(frozen: Frozen, entries: Sequence[documents.Entry]) -> int | None:
-    missing = {slot.slot for slot in frozen.protocol.slots if slot.phase == "baseline"}
+def _baseline_sealed_seq(
+    frozen: Frozen, entries: Sequence[documents.Entry], receipts: Mapping[AttemptKey, documents.Receipt]
+) -> int | None:
+    added = frozen.protocol.extension_runs()
+    missing = {slot.slot for slot in frozen.protocol.slots if slot.phase == "baseline" and slot.slot not in added}
     if not missing:
         return None
     for entry in entries:
         if entry.act == "collected":
-            missing -= {name.rpartition("/")[0] for name in entry.data.get("receipts", {})}
+            keys = map(AttemptKey.parse, entry.data.get("receipts", {}))
+            missing -= {key.slot for key in keys if not _is_cut(key, receipts)}
             if not missing:
                 return entry.seq
     return None
+
+
+def _is_cut(key: AttemptKey, receipts: Mapping[AttemptKey, documents.Receipt]) -> bool:
+    """Return whether a receipt is that of a segment which was cut: the run may go on, and has no result yet."""
+    return key.segment > 0 and (key not in receipts or receipts[key].ending in CUTS)
 
 
 def _outcomes(entries: Iterable[documents.Entry]) -> dict[str, str]:
@@ -86,10 +99,38 @@ def _machines(starts: Iterable[documents.Start]) -> list[dict[str, object]]:
     return sorted(found.values(), key=lambda machine: (str(machine["node"]), files.dump_json(machine)))
 
 
-def _attempts(collection: Collection, owners: Sequence[str]) -> list[dict[str, object]]:
+def _segment(one: SegmentRecord) -> dict[str, object]:
+    return {
+        "segment": one.segment,
+        "allocation": one.allocation,
+        "node": one.node,
+        "device": one.device,
+        "ending": one.ending.value,
+        "reason": one.reason,
+        "sealed": bool(one.receipt_sha256),
+        "resumed_update": one.resumed.update if one.resumed is not None else 0,
+        "update": one.update,
+    }
+
+
+def _wanted(frozen: Frozen, candidate: str, due: frozenset[str]) -> set[str]:
+    """Return the slots that must have evidence: an extension's runs only of the recipes for which it is due."""
+    added = frozen.protocol.extension_runs()
+    return {
+        documents.slot_for(slot.slot, candidate)
+        for slot in frozen.protocol.slots
+        if slot.slot not in added or slot.workload in due
+    }
+
+
+def _attempts(collection: Collection, owners: Sequence[str]) -> list[dict[str, Any]]:
     names = ("slot", "attempt", "allocation", "node", "device", "ending", "sealed")
     return [
-        {**{name: record.row.values[name] for name in names}, "reason": record.reason}
+        {
+            **{name: record.row.values[name] for name in names},
+            "reason": record.reason,
+            "segments": [_segment(one) for one in record.segments],
+        }
         for record in sorted(collection.records, key=lambda item: item.key)
         if record.key[0].partition("/")[0] in owners
     ]
@@ -99,11 +140,15 @@ def _side(side: documents.Side, *, name: str, frozen_seq: int) -> dict[str, obje
     return {**side.to_json(), "id": name, "frozen_seq": frozen_seq}
 
 
-def _seen(attempts: Sequence[dict[str, object]], name: str) -> list[str]:
-    return sorted({str(attempt[name]) for attempt in attempts if attempt[name]})
+def _seen(attempts: Sequence[dict[str, Any]], name: str) -> list[str]:
+    """Return every text of attempts, and of segments, under a name."""
+    each = [one for attempt in attempts for one in (attempt, *attempt["segments"])]
+    return sorted({str(one[name]) for one in each if one[name]})
 
 
-def build_provenance(frozen: Frozen, collection: Collection, candidate: str, chain: Chain) -> documents.Provenance:
+def build_provenance(
+    frozen: Frozen, collection: Collection, candidate: str, chain: Chain, *, due: frozenset[str] = frozenset()
+) -> documents.Provenance:
     """Return the provenance of one candidate's evaluation.
 
     Args:
@@ -111,6 +156,7 @@ def build_provenance(frozen: Frozen, collection: Collection, candidate: str, cha
         collection: The collection that the evidence was written from.
         candidate: The candidate's id.
         chain: The ledger.
+        due: The recipes whose extension the verdict says is due.
 
     Raises:
         EvidenceError: The ledger does not say when a side was frozen.
@@ -120,8 +166,8 @@ def build_provenance(frozen: Frozen, collection: Collection, candidate: str, cha
         raise EvidenceError(f"the ledger does not say that {candidate} was frozen")
     owners = ("baseline", candidate)
     attempts = _attempts(collection, owners)
-    starts = [own for key, own in collection.starts_read.items() if key[0].partition("/")[0] in owners]
-    by_key = {key: own for key, own in collection.receipts_read.items() if key[0].partition("/")[0] in owners}
+    starts = [own for key, own in collection.starts_read.items() if key.slot.partition("/")[0] in owners]
+    by_key = {key: own for key, own in collection.receipts_read.items() if key.slot.partition("/")[0] in owners}
     receipts = list(by_key.values())
     planned = {documents.slot_for(slot.slot, candidate): slot.workload for slot in frozen.protocol.slots}
     outcomes = _outcomes(chain.entries)
@@ -141,7 +187,8 @@ def build_provenance(frozen: Frozen, collection: Collection, candidate: str, cha
         "left_out": {"baseline": manifest.left_out, "candidate": theirs.left_out},
         "undeclared_families": [family for family in FAMILIES if family not in frozen.protocol.families],
         "attempts": attempts,
-        "missing_slots": sorted(set(planned) - {str(attempt["slot"]) for attempt in attempts}),
+        "missing_slots": sorted(_wanted(frozen, candidate, due) - {str(attempt["slot"]) for attempt in attempts}),
+        "power": manifest.power.to_json() if manifest.power is not None else None,
         "cases": [case.to_json() for case in summaries(by_key, planned)],
         "nodes": _seen(attempts, "node"),
         "devices": _seen(attempts, "device"),
@@ -155,7 +202,7 @@ def build_provenance(frozen: Frozen, collection: Collection, candidate: str, cha
         "ledger": {
             "entries": len(cut.entries),
             "head": cut.head,
-            "baseline_sealed_seq": _baseline_sealed_seq(frozen, cut.entries),
+            "baseline_sealed_seq": _baseline_sealed_seq(frozen, cut.entries, collection.receipts_read),
         },
         "other_candidates": [
             {"id": name, "frozen_seq": seq, "outcome": outcomes.get(name)}

@@ -14,6 +14,7 @@ from campaign.collect import Collection, collect, require_intact
 from campaign.errors import CampaignError, ExitCode, StateError
 from campaign.evaluation import Evaluation, evaluate, forget_verdict
 from campaign.evidence import build_evidence, write_evidence
+from campaign.extension import parse_extension
 from campaign.frozen import Frozen, check_recorded, read_frozen
 from campaign.ledger import Ledger
 from campaign.paths import HomePaths
@@ -142,8 +143,9 @@ def report(paths: HomePaths, ledger: Ledger, *, candidate: str | None, environme
     judged = evaluate(paths, frozen, name, environment=environment)
     files.replace(evaluation.verdict, judged.printed)
     chain = Chain(entries=ledger.entries, head=ledger.head)
+    due = parse_extension(files.parse_json(judged.printed, where=str(evaluation.verdict))).due
     known = registry.known_against(frozen, frozen_candidates(ledger.entries), environment)
-    provenance = build_provenance(frozen, collection, name, chain).replace(registry=known)
+    provenance = build_provenance(frozen, collection, name, chain, due=due).replace(registry=known)
     files.replace(evaluation.provenance, provenance.to_bytes())
     page = _render(paths, name)
     _record(ledger, name, judged)

@@ -127,7 +127,14 @@ def read_retained(paths: HomePaths, frozen: Frozen, history: History, slot: str,
         TamperedError: The attempt is not what was sealed.
         EvidenceError: A canonical input is gone or changed.
     """
-    if frozen.slots()[slot].kind not in CASE_KINDS:
+    kind = frozen.slots()[slot].kind
+    if kind == "run":
+        raise StateError(
+            f"{slot} is a training, which is not made again here",
+            why="it takes whole allocations, and its checkpoints lie in the home",
+            hint=f"the command of an allocation that made it: campaign show {slot}",
+        )
+    if kind not in CASE_KINDS:
         raise StateError(f"{slot} is no numerical case", hint="cases are baseline/control-case/... and ID/case/...")
     known = history.attempt(AttemptKey(slot, attempt))
     intended = _intended(history, known.allocation, slot)

@@ -50,7 +50,7 @@ class TamperedError(EvidenceError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Expected:
-    """What an attempt's own documents must say."""
+    """What the own documents of an attempt, or of a segment, must say."""
 
     planned: documents.PlannedAttempt
     allocation: str
@@ -81,7 +81,7 @@ def expect(frozen: Frozen, planned: documents.PlannedAttempt, allocation: str) -
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SealedAttempt:
-    """A sealed attempt whose every byte was checked."""
+    """A sealed attempt, or segment of one, whose every byte was checked, checkpoints left out."""
 
     start: documents.Start
     start_sha256: str
@@ -113,6 +113,7 @@ def _check_start(start: documents.Start, expected: Expected, where: str) -> Iter
     wanted: dict[str, object] = {
         "slot": planned.slot,
         "attempt": planned.attempt,
+        "segment": planned.segment,
         "allocation": expected.allocation,
         "kind": planned.kind,
         "manifest_sha256": expected.manifest_sha256,
@@ -161,6 +162,7 @@ def _check_receipt(receipt: documents.Receipt, start_sha256: str, expected: Expe
         "start_sha256": start_sha256,
         "slot": planned.slot,
         "attempt": planned.attempt,
+        "segment": planned.segment,
         "allocation": expected.allocation,
         "kind": planned.kind,
     }
@@ -176,7 +178,9 @@ def _check_receipt(receipt: documents.Receipt, start_sha256: str, expected: Expe
         yield Finding(where=where, what="completed, but not every planned side ran")
 
 
-def _check_listing(folder: AttemptPaths, receipt: documents.Receipt) -> Iterator[Finding]:
+def _check_listing(
+    folder: AttemptPaths, receipt: documents.Receipt, planned: documents.PlannedAttempt
+) -> Iterator[Finding]:
     names = [sealed.name for sealed in receipt.files]
     where = str(folder.receipt)
     for name in sorted({name for name in names if names.count(name) > 1}):
@@ -184,7 +188,8 @@ def _check_listing(folder: AttemptPaths, receipt: documents.Receipt) -> Iterator
     if folder.start.name not in names:
         yield Finding(where=where, what="does not seal start.json")
     present = {entry.name for entry in os.scandir(folder.root) if not is_leftover(entry.name)}
-    for name in sorted(present - set(names) - {folder.receipt.name}):
+    beside = {folder.receipt.name, *([folder.checkpoints.name] if planned.segment else [])}
+    for name in sorted(present - set(names) - beside):
         yield Finding(where=str(folder.root / name), what="not sealed by the receipt: added later")
 
 
@@ -232,10 +237,12 @@ def _read_files(
 
 
 def read_attempt(folder: AttemptPaths, expected: Expected) -> tuple[SealedAttempt | None, tuple[Finding, ...]]:
-    """Read and check one attempt that has a receipt.
+    """Read and check one attempt that has a receipt, or one segment of an attempt at a run.
+
+    The checkpoints of a segment are not looked at: see `campaign.checkpoints`.
 
     Args:
-        folder: The attempt's folder.
+        folder: Its folder.
         expected: What the plan says of it.
 
     Returns:
@@ -251,7 +258,7 @@ def read_attempt(folder: AttemptPaths, expected: Expected) -> tuple[SealedAttemp
     findings = [
         *_check_start(start, expected, str(folder.start)),
         *_check_receipt(receipt, start_sha256, expected, str(folder.receipt)),
-        *_check_listing(folder, receipt),
+        *_check_listing(folder, receipt, expected.planned),
     ]
     tables, kept, found = _read_files(folder, receipt)
     findings.extend(found)

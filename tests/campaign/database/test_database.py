@@ -4,6 +4,7 @@ import sqlite3
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from sqlalchemy import insert, text
@@ -11,8 +12,20 @@ from sqlalchemy.exc import IntegrityError, StatementError
 from sqlalchemy.orm import Session
 
 from acceptance import formats
+from acceptance.formats import Ending
 from campaign import database
-from campaign.database import ATTEMPTS, ROWS, AttemptRecord, StoredFile, insert_attempts, open_database, stored_attempts
+from campaign.checkpoints import Hashed
+from campaign.database import (
+    ATTEMPTS,
+    ROWS,
+    AttemptRecord,
+    SegmentRecord,
+    StoredFile,
+    insert_attempts,
+    open_database,
+    stored_attempts,
+)
+from campaign.documents import CheckpointName
 from campaign.errors import InfrastructureError, StateError
 from campaign.inputs import Stamp
 
@@ -73,6 +86,10 @@ def test_every_table_is_strict(session: Session) -> None:
         "numerical",
         "vacuity",
         "inputs",
+        "convergence",
+        "curves",
+        "segments",
+        "checkpoint_files",
     }
     assert [name for name, strict in found if not strict and not name.startswith("sqlite_")] == []
 
@@ -116,7 +133,7 @@ def test_a_value_outside_its_columns_syntax_is_refused(session: Session, column:
 
 
 NUMERICAL = "w,control,1,1,0,gradients,2.5,0.25,0.1,head,0.2,0,independent,false"
-LOST = "w,control,1,2,0,gradients,,,,head,,3,independent,false"
+LOST_NUMBERS = "w,control,1,2,0,gradients,,,,head,,3,independent,false"
 
 
 def numerical_row(line: int = 2) -> dict[str, object]:
@@ -126,11 +143,11 @@ def numerical_row(line: int = 2) -> dict[str, object]:
 
 
 def test_an_empty_number_is_null_and_its_line_stays_as_it_was(session: Session) -> None:
-    tables = {"numerical.csv": rows(formats.NUMERICAL, NUMERICAL, LOST)}
+    tables = {"numerical.csv": rows(formats.NUMERICAL, NUMERICAL, LOST_NUMBERS)}
     insert_attempts(session, [replace(record(), tables=tables)])
     found = session.execute(text("SELECT reference, value, rel_l2, worst_rel_l2, nonfinite FROM numerical")).all()
     assert [tuple(row) for row in found] == [(2.5, 0.25, 0.1, 0.2, 0), (None, None, None, None, 3)]
-    assert database.sorted_lines(session, "numerical.csv", ("baseline",)) == [NUMERICAL, LOST]
+    assert database.sorted_lines(session, "numerical.csv", ("baseline",)) == [NUMERICAL, LOST_NUMBERS]
 
 
 @pytest.mark.parametrize(
@@ -189,8 +206,97 @@ def test_forgetting_an_attempt_forgets_all_that_hangs_on_it(session: Session) ->
 def test_what_is_stored_comes_back_as_it_was_written(session: Session) -> None:
     insert_attempts(session, [record()])
     (stored,) = stored_attempts(session).values()
-    assert (stored.raw, stored.ending, stored.receipt_sha256) == (ATTEMPT, "completed", "1" * 64)
+    assert (stored.raw, stored.is_sealed) == (ATTEMPT, True)
+    assert stored.endings == {0: ("completed", "1" * 64)}
     assert stored.lines == {"pairs.csv": ((2, PAIR),)}
+
+
+RUN = "baseline/run/sync/s45,1,a2,node1,cpu:x,,,completed,true"
+
+
+def segment(number: int = 1, **fields: Any) -> SegmentRecord:
+    """Return a sealed segment; one after the first starts from a checkpoint."""
+    resumed = CheckpointName(segment=number - 1, update=5, sha256="9" * 64) if number > 1 else None
+    made = SegmentRecord(
+        segment=number,
+        allocation=f"a{number}",
+        node="node1",
+        device="cpu:x",
+        ending=Ending.COMPLETED,
+        reason="",
+        receipt_sha256=str(number) * 64,
+        start_sha256=str(number) * 64,
+        resumed=resumed,
+        first_update=5 if resumed else 0,
+        update=40,
+        files=(StoredFile(name="start.json", bytes=10, sha256="3" * 64),),
+    )
+    return replace(made, **fields)
+
+
+LOST: dict[str, Any] = {"ending": Ending.LOST, "receipt_sha256": "", "start_sha256": "", "first_update": None, "update": None}
+
+
+def a_run(*segments: SegmentRecord) -> AttemptRecord:
+    return AttemptRecord(row=rows(formats.ATTEMPTS, RUN)[0], tables={}, segments=segments)
+
+
+def test_a_run_is_stored_with_its_segments_and_their_files(session: Session) -> None:
+    insert_attempts(session, [record(), a_run(segment(1, **LOST, files=()), segment(2))])
+    stored = stored_attempts(session)["baseline/run/sync/s45", 1]
+    assert stored.endings == {1: ("lost", ""), 2: ("completed", "2" * 64)}
+    names = 'resumed_segment, resumed_update, resumed_sha256, first_update, "update", receipt_sha256'
+    found = session.execute(text(f"SELECT {names} FROM segments ORDER BY segment")).all()  # noqa: S608 - our own names
+    assert [tuple(row) for row in found] == [(None,) * 6, (1, 5, "9" * 64, 5, 40, "2" * 64)]
+    assert session.execute(text("SELECT segment, name FROM files ORDER BY segment")).all() == [
+        (0, "pairs.csv"),
+        (2, "start.json"),
+    ]
+    assert session.execute(text("SELECT slot FROM receipts")).all() == [("baseline/control/w/r1",)]
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"segment": 0},
+        {"start_sha256": ""},
+        {"receipt_sha256": "1"},
+        {"resumed": CheckpointName(segment=3, update=5, sha256="9" * 64)},
+    ],
+)
+def test_a_segment_that_cannot_be_is_refused(session: Session, fields: dict[str, object]) -> None:
+    with session.begin_nested():
+        insert_attempts(session, [a_run(segment(2))])
+    database.delete_attempt(session, ("baseline/run/sync/s45", 1))
+    with pytest.raises(StatementError), session.begin_nested():
+        insert_attempts(session, [a_run(segment(2, **fields))])
+
+
+def test_one_receipt_cannot_stand_for_two_segments(session: Session) -> None:
+    with pytest.raises(IntegrityError), session.begin_nested():
+        insert_attempts(session, [a_run(segment(1), segment(2, receipt_sha256="1" * 64))])
+
+
+def test_files_of_checkpoints_come_back_as_they_were_and_new_ones_take_their_place(
+    session: Session, tmp_path: Path
+) -> None:
+    stamp = Stamp(num_bytes=3, inode=str(2**64 - 1), modified_ns=5, changed_ns=7)
+    right = {tmp_path / "attempts" / name: Hashed(sha256="5" * 64, stamp=stamp) for name in ("one", "two")}
+    database.store_checkpoint_files(session, tmp_path, right)
+    assert database.stored_checkpoint_files(session, tmp_path) == right
+    right.popitem()
+    database.store_checkpoint_files(session, tmp_path, right)
+    assert database.stored_checkpoint_files(session, tmp_path) == right
+
+
+def test_a_cache_of_an_earlier_release_is_refused_with_the_way_out(tmp_path: Path) -> None:
+    list(opened(tmp_path / "cache"))
+    connection = sqlite3.connect(tmp_path / "cache")
+    connection.execute("PRAGMA user_version = 2")
+    connection.close()
+    with pytest.raises(StateError, match="not a cache of this release") as caught:
+        list(opened(tmp_path / "cache"))
+    assert caught.value.hint == "campaign collect --rebuild"
 
 
 def test_an_exception_leaves_nothing_behind(tmp_path: Path) -> None:
