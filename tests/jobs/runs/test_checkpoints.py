@@ -490,8 +490,21 @@ def test_a_name_that_cannot_be_made_durable_is_taken_back(bench: Bench, monkeypa
     assert bench.names() == []
 
 
+def test_every_file_and_every_name_is_made_durable(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    real, durable = os.fsync, set[int]()
+
+    def fsync(descriptor: int) -> None:
+        durable.add(os.fstat(descriptor).st_ino)
+        real(descriptor)
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    bench.store()
+    root = bench.folder().root
+    assert {path.lstat().st_ino for path in (root, *root.rglob("*"))} <= durable
+
+
 def test_what_has_no_room_is_not_even_begun(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    real = os.fstatvfs(os.open(bench.home, os.O_RDONLY | os.O_CLOEXEC))
+    real = os.statvfs(bench.home)
     monkeypatch.setattr(os, "fstatvfs", lambda _descriptor: real)
     with (bench.source / "holes").open("wb") as stream:
         stream.truncate(real.f_bavail * real.f_frsize + 1)
