@@ -63,6 +63,7 @@ def rules(protocol: Mapping[str, Any]) -> tuple[str, ...]:
         _matrix_rule(protocol),
         *(_throughput_rules(protocol) if "throughput" in protocol["families"] else ()),
         *(_numerical_rules(protocol["numerical"]) if "numerical" in protocol["families"] else ()),
+        *(_convergence_rules(protocol["convergence"]) if "convergence" in protocol["families"] else ()),
         _retry_rule(protocol["retries"]),
         _execution_rule(protocol),
         "The baseline's own evidence had to be complete before a candidate could be frozen."
@@ -76,7 +77,9 @@ def _matrix_rule(protocol: Mapping[str, Any]) -> str:
     slots = plural(len(protocol["slots"]), "slot")
     categories = plural(len(protocol["categories"]), "category", "categories")
     production = plural(sum(1 for item in protocol["workloads"] if item["production"]), "required production case")
-    return f"The matrix has {workloads} and {slots}, closed at the freeze: {categories} and {production}."
+    rules = protocol["convergence"] if "convergence" in protocol["families"] else None
+    recipes = f"; {plural(len(rules['recipes']), 'recipe')} to train" if rules else ""
+    return f"The matrix has {workloads} and {slots}, closed at the freeze: {categories} and {production}{recipes}."
 
 
 def _throughput_rules(protocol: Mapping[str, Any]) -> tuple[str, ...]:
@@ -137,6 +140,29 @@ def _numerical_rules(numbers: Mapping[str, Any]) -> tuple[str, ...]:
         f"|baseline| per element; the protocol requires {required} of the adapter."
     )
     return matched, beside
+
+
+def _convergence_rules(numbers: Mapping[str, Any]) -> tuple[str, ...]:
+    extension = numbers["extension"]
+    seeds = listed([str(seed) for seed in numbers["seeds"]])
+    quantile = extension["quantile_first"] if extension else numbers["quantile"]
+    gate = (
+        f"Every recipe is trained by both sides with the seeds {seeds}. It passes if mean + {quantile} \u00b7 SD / "
+        "sqrt(n) of the paired differences of the final loss over the whole validation split is strictly below "
+        f"{numbers['margin']} nats."
+    )
+    if extension is not None:
+        added = listed([str(seed) for seed in extension["seeds"]])
+        gate += (
+            f" Where that is inconclusive, the seeds {added} are added, on both sides, and all are judged together "
+            f"with {extension['quantile']} in its place."
+        )
+    cut = (
+        f"A run may be cut into {plural(numbers['max_segments'], 'segment')}, each of which goes on from a checkpoint "
+        f"of the one before; one is written every {plural(numbers['checkpoint_s'], 'second')}. All segments are one "
+        "attempt."
+    )
+    return gate, cut
 
 
 def _retry_rule(retries: Mapping[str, Any]) -> str:

@@ -22,6 +22,8 @@ def _add_case(suite: ET.Element, gate: Gate) -> None:
         message = _xml_text(f"{gate.finding}: {gate.reason}")
         failure = ET.SubElement(case, "failure", type=_xml_text(gate.finding), message=message)
         shown = f"{gate.statistic} {gate.value} {gate.rule}".strip() if gate.value is not None else gate.statistic
+        if gate.lower is not None and gate.upper is not None:
+            shown += f" (from {gate.lower} to {gate.upper})"
         failure.text = _xml_text(f"{shown}\n{gate.reason}")
 
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from reports import gate_tables, history, identity, matched, numerical, throughput
+from reports import convergence, gate_tables, history, identity, matched, numerical, throughput, trainings, tries
 from reports.source import Source
 from reports.verdict import Gate, parse_gates, parse_observations, summarise
-from reports.view import Numerical, Page
+from reports.view import Convergence, Numerical, Page
 
 
 def build_page(source: Source) -> Page:
@@ -47,6 +47,7 @@ def build_page(source: Source) -> Page:
         noise=throughput.noise_table(family),
         pairs=throughput.pair_table(family),
         numerical=_numerical(source, gates),
+        convergence=_convergence(source, gates),
         missing=history.missing_table(provenance),
         failed=history.failed_table(provenance),
         attempts=history.attempt_table(provenance),
@@ -60,6 +61,7 @@ def build_page(source: Source) -> Page:
         data=identity.data_table(provenance),
         left_out=identity.left_out_table(provenance),
         others=identity.other_table(provenance),
+        registry=tries.registry_table(provenance),
     )
 
 
@@ -74,3 +76,10 @@ def _numerical(source: Source, gates: tuple[Gate, ...]) -> Numerical | None:
         costs=tuple(source.provenance.get("cases", ())),
     )
     return numerical.section(family, source.verdict)
+
+
+def _convergence(source: Source, gates: tuple[Gate, ...]) -> Convergence | None:
+    if "convergence" not in source.protocol["families"]:
+        return None
+    family = trainings.family_of(source.protocol, source.verdict, source.provenance, source.tables, gates)
+    return convergence.section(family, source.verdict)

@@ -60,6 +60,8 @@ class Gate:
         """Return how many decimals suit its threshold."""
         if isinstance(self.threshold, int):
             return 0
+        if self.family == "convergence":  # losses in nats, as they are published
+            return 6
         exponent = self.threshold.as_tuple().exponent if self.threshold is not None else None
         return max(3, 1 - exponent) if isinstance(exponent, int) else 3
 

@@ -139,6 +139,49 @@ class Numerical:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Training:
+    """One recipe of the convergence family, with its plots and raw tables."""
+
+    name: str
+    title: str
+    mark: Mark
+    sentence: str
+    budget: str
+    extension: str
+    summary: str
+    differences_figure: str
+    """Inline SVG, trusted: made by training_plots.py."""
+    curves_figure: str
+    """Likewise."""
+    differences: Table
+    cost: Table
+    curves: Table
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Convergence:
+    """The convergence family."""
+
+    mark: Mark
+    sentence: str
+    basis: tuple[str, ...]
+    recipes: Table
+    rule_sentence: str
+    looks: Table | None
+    """First beside second look; None if no extension was taken."""
+    trainings: tuple[Training, ...]
+    how_to_read_differences: str
+    how_to_read_curves: str
+    power_sentence: str
+    power: Table | None
+    """None where provenance holds no such figures."""
+    cost_sentence: str
+    costs: Table
+    chance_sentences: tuple[str, ...]
+    chance: Table
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Download:
     """One file beside the report."""
 
@@ -175,6 +218,8 @@ class Page:
     pairs: Table
     numerical: Numerical | None
     """None where the family is not declared."""
+    convergence: Convergence | None
+    """Likewise."""
     missing: Table
     failed: Table
     attempts: Table
@@ -188,6 +233,7 @@ class Page:
     data: Table
     left_out: Table
     others: Table
+    registry: Table
     downloads: tuple[Download, ...] = ()
 
 
