@@ -144,6 +144,14 @@ class Session:
             "random_state": hashlib.sha256(bytes(torch.get_rng_state().tolist())).hexdigest(),
         }
 
+    def save(self, folder: str | os.PathLike[str]) -> None:
+        """Write everything that the next update depends on into a folder; gradients are cleared."""
+        self._trainer.save(Path(folder))
+
+    def load(self, folder: str | os.PathLike[str]) -> None:
+        """Go on from what `save` wrote, by either backend, for the same configuration, seed and text."""
+        self._trainer.load(Path(folder))
+
     def close(self) -> None:
         """Let go of the models."""
         del self._trainer

@@ -46,8 +46,7 @@ class Fast:
     def local_update(self, batches: Sequence[Batch], update: int) -> Tensor:
         """Train all workers on all microbatches at once."""
         inverse = self._inverse_targets(batches)
-        for arena in self._arenas:
-            arena.values.grad = None
+        self.clear_gradients()
         losses = [self._backward(batch, inverse) for batch in batches]
         self._unscale()
         self._clip()
@@ -58,6 +57,11 @@ class Fast:
         """One tensor per arena."""
         for arena in self._arenas:
             arena.values.grad = torch.zeros_like(arena.values)
+
+    def clear_gradients(self) -> None:
+        """As every update begins."""
+        for arena in self._arenas:
+            arena.values.grad = None
 
     def step(self, update: int) -> None:
         """One fused kernel per arena, which does nothing where the last gradients have overflowed."""
@@ -89,6 +93,19 @@ class Fast:
         if self._scale and self._overflowed is not None:
             self._scale.reset()
             self._overflowed.zero_()
+
+    def optimizer_step(self) -> int:
+        """Of any arena, since all skip the same updates."""
+        return self._arenas[0].optimizer.num_steps()
+
+    def scaling(self) -> tuple[float, int]:
+        """Read from the device."""
+        return self._scale.position() if self._scale else (1.0, 0)
+
+    def set_scaling(self, value: float, streak: int) -> None:
+        """Go on with a loss scale."""
+        if self._scale:
+            self._scale.set_position(value, streak)
 
     def loss_scale(self) -> float:
         """Read from the device."""

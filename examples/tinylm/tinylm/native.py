@@ -44,6 +44,11 @@ class Native:
             for parameter in worker.parameters():
                 parameter.grad = torch.zeros_like(parameter)
 
+    def clear_gradients(self) -> None:
+        """As every update begins."""
+        for optimizer in self._optimizers:
+            optimizer.zero_grad(set_to_none=True)
+
     def step(self, update: int) -> None:
         """Step one optimizer after the other."""
         lr = schedule.learning_rate(self._config, update)
@@ -69,6 +74,19 @@ class Native:
             optim.set_step(optimizer, step)
         if self._scale:
             self._scale.reset()
+
+    def optimizer_step(self) -> int:
+        """Of any optimizer, since all skip the same updates."""
+        return optim.step_of(self._optimizers[0])
+
+    def scaling(self) -> tuple[float, int]:
+        """Numbers that are at hand."""
+        return self._scale.position() if self._scale else (1.0, 0)
+
+    def set_scaling(self, value: float, streak: int) -> None:
+        """Go on with a loss scale."""
+        if self._scale:
+            self._scale.set_position(value, streak)
 
     def loss_scale(self) -> float:
         """A number that is at hand."""

@@ -40,6 +40,11 @@ def set_step(optimizer: torch.optim.AdamW, step: int) -> None:
         optimizer.state[parameter]["step"].fill_(step)
 
 
+def step_of(optimizer: torch.optim.AdamW) -> int:
+    """How many updates the optimizer made; the same for all its parameters. Waits for the device if it is there."""
+    return int(optimizer.state[parameters_of(optimizer)[0]]["step"])
+
+
 class FusedAdamW:
     """AdamW over one large tensor; all its state is on the device.
 
@@ -81,6 +86,10 @@ class FusedAdamW:
             eps=EPSILON,
             maximize=False,
         )
+
+    def num_steps(self) -> int:
+        """How many updates it made; waits for the device."""
+        return int(self._step)
 
     def set_step(self, step: int) -> None:
         """Believe in `step` earlier updates, in place."""

@@ -30,6 +30,14 @@ class HostScale:
         self.value = self._initial
         self._streak = 0
 
+    def position(self) -> tuple[float, int]:
+        """The scale, and the updates in a row without overflow."""
+        return self.value, self._streak
+
+    def set_position(self, value: float, streak: int) -> None:
+        """Go on from such a position."""
+        self.value, self._streak = value, streak
+
     @torch.no_grad()
     def unscale(self, gradients: Iterable[Tensor]) -> bool:
         """Divide the gradients in place; whether any value is not finite."""
@@ -65,6 +73,15 @@ class DeviceScale:
         """Return to the initial scale."""
         self.value.fill_(self._initial)
         self._streak.zero_()
+
+    def position(self) -> tuple[float, int]:
+        """The scale, and the updates in a row without overflow; waits for the device."""
+        return float(self.value), int(self._streak)
+
+    def set_position(self, value: float, streak: int) -> None:
+        """Go on from such a position."""
+        self.value.fill_(value)
+        self._streak.fill_(streak)
 
     @torch.no_grad()
     def unscale(self, gradients: Iterable[Tensor]) -> Tensor:

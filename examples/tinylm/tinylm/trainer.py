@@ -1,6 +1,7 @@
 """The training loop that both backends share: loader, schedule position, counters, consensus, logging, evaluation."""
 
 import contextlib
+import hashlib
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -10,7 +11,7 @@ from typing import ClassVar, Protocol, TextIO
 import torch
 from torch import Tensor
 
-from tinylm import data, model, schedule
+from tinylm import checkpoint, data, model, schedule
 from tinylm.config import Config, ConfigError
 from tinylm.data import Batch, Loader
 
@@ -32,6 +33,9 @@ class Backend(Protocol):
     def make_gradients(self) -> None:
         """Let there be gradients to write to, with any values."""
 
+    def clear_gradients(self) -> None:
+        """Let there be no gradients, as at the beginning of every update."""
+
     def step(self, update: int) -> None:
         """Step the optimizers at the rate of this update, on the gradients as they are."""
 
@@ -43,6 +47,15 @@ class Backend(Protocol):
 
     def set_step(self, step: int) -> None:
         """Let the optimizers believe in `step` earlier updates, and begin again with the initial loss scale."""
+
+    def optimizer_step(self) -> int:
+        """How many updates the optimizers made; waits for the device."""
+
+    def scaling(self) -> tuple[float, int]:
+        """The loss scale, and the updates in a row without overflow; waits for the device."""
+
+    def set_scaling(self, value: float, streak: int) -> None:
+        """Go on with such a loss scale, if there is loss scaling."""
 
     def loss_scale(self) -> float:
         """What losses are multiplied by now; waits for the device if it is not constant."""
@@ -108,6 +121,7 @@ class Trainer:
         self.update = 0
         self.targets = 0
         self.device = device
+        self._seed = seed
         self._skipped_before = 0
         self._folder = folder
         self._loader = Loader(config, data.read_tokens(folder / data.TRAIN_FILE), seed=seed, device=device)
@@ -186,6 +200,47 @@ class Trainer:
             raise KeyError(f"no such tensor: {unknown[0]}")
         self._begin_at(step)
 
+    def save(self, folder: Path) -> None:
+        """Write a checkpoint into a folder. Gradients are cleared, and are no part of it."""
+        self.sync()
+        self.backend.clear_gradients()
+        value, streak = self.backend.scaling()
+        state = checkpoint.State(
+            tensors={
+                (quantity, worker, name): live.to("cpu", copy=True, memory_format=torch.contiguous_format)
+                for quantity in (PARAMETERS, *MOMENTS)
+                for worker, name, live in self._distinct(quantity)
+            },
+            update=self.update,
+            optimizer_step=self.backend.optimizer_step(),
+            targets=self.targets,
+            skipped=self.skipped(),
+            loss_scale=value,
+            streak=streak,
+            losses=None if self._losses is None else self._losses.cpu(),
+            random=_random_states(self.device),
+        )
+        checkpoint.write(folder, self._origin(), state, backend=self.backend.name)
+
+    def load(self, folder: Path) -> None:
+        """Go on from a checkpoint of either backend, in place.
+
+        Raises:
+            CheckpointError: if it is damaged or of another training; nothing has been changed then.
+        """
+        state = checkpoint.read(folder, self._origin())
+        self._check_fit(state.tensors)
+        for quantity in (PARAMETERS, *MOMENTS):
+            self._fill(quantity, {key[1:]: tensor for key, tensor in state.tensors.items() if key[0] == quantity})
+        self.backend.clear_gradients()
+        self._begin_at(state.update)
+        self.backend.set_step(state.optimizer_step)
+        self.backend.set_scaling(state.loss_scale, state.streak)
+        self.targets = state.targets
+        self._skipped_before = self.backend.num_skipped() - state.skipped
+        self._losses = None if state.losses is None else state.losses.to(self.device)
+        _set_random_states(state.random, self.device)
+
     def optimizer_check(
         self, parameters: Mapping[tuple[int, str], Tensor], gradients: Sequence[Mapping[tuple[int, str], Tensor]]
     ) -> Iterator[tuple[str, int, str, Tensor]]:
@@ -251,6 +306,28 @@ class Trainer:
         self.targets = 0
         self._skipped_before = self.backend.num_skipped()
 
+    def _origin(self) -> checkpoint.Origin:
+        with (self._folder / data.TRAIN_FILE).open("rb") as file:
+            corpus = hashlib.file_digest(file, "sha256").hexdigest()
+        return checkpoint.origin_of(self.config, self._seed, corpus)
+
+    def _check_fit(self, tensors: Mapping[tuple[str, int, str], Tensor]) -> None:
+        """Refuse tensors under other names or of other shapes than the live ones."""
+        expected = {
+            (quantity, worker, name): live.shape
+            for quantity in (PARAMETERS, *MOMENTS)
+            for worker, name, live in self._distinct(quantity)
+        }
+        for key in expected.keys() ^ tensors.keys():
+            raise checkpoint.CheckpointError(
+                f"{key} is only in {'the checkpoint' if key in tensors else 'this training'}"
+            )
+        for key, shape in expected.items():
+            if tensors[key].shape != shape or tensors[key].dtype != torch.float32:
+                raise checkpoint.CheckpointError(
+                    f"{key}: expected float32 {tuple(shape)}, got {tensors[key].dtype} {tuple(tensors[key].shape)}"
+                )
+
     def _distinct(self, quantity: str) -> Iterator[tuple[int, str, Tensor]]:
         """The backend's tensors without those that share another one's storage."""
         seen: set[int] = set()
@@ -274,6 +351,19 @@ class Trainer:
         for _, name, tensor in self.backend.state(PARAMETERS):
             sums[name] = sums[name] + tensor if name in sums else tensor.clone()
         return {name: total / self.config.workers for name, total in sums.items()}
+
+
+def _random_states(device: torch.device) -> dict[str, Tensor]:
+    states = {"cpu": torch.get_rng_state()}
+    if device.type == "cuda":
+        states["cuda"] = torch.cuda.get_rng_state(device)
+    return states
+
+
+def _set_random_states(states: Mapping[str, Tensor], device: torch.device) -> None:
+    torch.set_rng_state(states["cpu"])
+    if device.type == "cuda" and "cuda" in states:
+        torch.cuda.set_rng_state(states["cuda"], device)
 
 
 def _load_one(live: Tensor, key: tuple[str, int, str], tensors: Mapping[tuple[str, int, str], Tensor]) -> None:
