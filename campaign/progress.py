@@ -183,6 +183,7 @@ def summarise(paths: HomePaths, protocol: Protocol, manifest: Manifest, candidat
     attempts = [attempt for status in slots for attempt in status.attempts]
     waiting = [one for one in attempts if one.state is AttemptState.PENDING]
     remaining, cluster = _open_slots(slots), _cluster(view)
+    runs = read_runs(paths, protocol, slots)
     return Progress(
         campaign=protocol.campaign,
         candidate=candidate,
@@ -194,14 +195,21 @@ def summarise(paths: HomePaths, protocol: Protocol, manifest: Manifest, candidat
             if one.state in (AttemptState.UNKNOWN, AttemptState.INTERRUPTED)
         ),
         remaining_device_hours=_remaining_hours(protocol, manifest, remaining, cluster),
-        expected=expect(protocol, manifest.resources, cluster, [one.slot for one in remaining], experience(slots)),
+        expected=expect(
+            protocol,
+            manifest.resources,
+            cluster,
+            [one.slot for one in remaining],
+            experience(slots),
+            behind={view.slots[one.slot].slot.slot: one.update or 0 for one in runs},
+        ),
         failures=tuple(
             Failure(slot=one.slot, attempt=one.attempt, segment=one.segment, ending=one.ending.value, reason=one.reason)
             for one in attempts
             if one.ending is not None and one.ending is not Ending.COMPLETED
         ),
         out_of_reach=gates_out_of_reach(protocol, view.slots),
-        runs=read_runs(paths, protocol, slots),
+        runs=runs,
         extensions=tuple(sentences(protocol, view.extension, view.slots)),
         troubles=view.troubles,
     )

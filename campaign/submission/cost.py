@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -11,10 +12,17 @@ from campaign.calibration import CASE_KINDS, Experience, about_seconds
 from campaign.documents import Protocol, Slot
 from campaign.state import SlotStatus
 from campaign.submission.acts import Cluster
+from campaign.transport import SIGNAL_DELAY_S
 
 
 def _num_devices(resources: Mapping[str, Any], cluster: Cluster) -> int:
     return bounds.num_devices(resources["slurm"].get("gres") if cluster == "slurm" else None)
+
+
+def _updates_of(protocol: Protocol) -> dict[str, int]:
+    """Return the updates of a run of each recipe."""
+    rules = protocol.convergence
+    return {recipe.name: recipe.updates for recipe in rules.recipes} if rules is not None else {}
 
 
 def device_hours(
@@ -31,7 +39,8 @@ def device_hours(
     minutes = int(resources[cluster]["minutes"])
     jobs = [[slot for group in groups for slot in group]] if cluster == "local" else groups
     windows = protocol.throughput.windows
-    seconds = sum(bounds.most_seconds(slots, protocol.limits, windows, minutes) for slots in jobs)
+    recipes = _updates_of(protocol).keys()
+    seconds = sum(bounds.most_seconds(slots, protocol.limits, windows, minutes, recipes=recipes) for slots in jobs)
     return seconds * _num_devices(resources, cluster) / 3600
 
 
@@ -95,8 +104,13 @@ def expect(
     cluster: Cluster,
     slots: Sequence[Slot],
     known: Experience,
+    *,
+    behind: Mapping[str, int] | None = None,
+    next_only: bool = False,
 ) -> Expectation:
     """Return what some slots will take, as far as the pilots tell.
+
+    A run that goes on takes its share of the whole, and a segment of one no longer than its job's time limit.
 
     Args:
         protocol: The frozen protocol.
@@ -104,8 +118,25 @@ def expect(
         cluster: Where they run.
         slots: The slots.
         known: What has been found so far.
+        behind: Updates that runs have behind them, by the slots' names in the protocol; default none.
+        next_only: Whether the next segment of each run is meant, not all that it needs.
     """
-    every = [about_seconds(protocol.throughput, protocol.numerical, slot, known) for slot in slots]
-    seconds = [value for value in every if value is not None]
+    updates, limit_s = _updates_of(protocol), int(resources[cluster]["minutes"]) * 60.0
+    # Locally a job may end anywhere in a run, since it holds several: how often each is cut is not known.
+    segment_s = limit_s - min(SIGNAL_DELAY_S, limit_s / 4) if cluster == "slurm" else math.inf
+    seconds = []
+    for slot in slots:
+        value = about_seconds(
+            protocol.throughput,
+            protocol.numerical,
+            slot,
+            known,
+            trained=protocol.convergence,
+            segment_s=segment_s,
+        )
+        if value is not None and slot.kind == "run":
+            value *= 1 - (behind or {}).get(slot.slot, 0) / updates[slot.workload]
+            value = min(value, limit_s) if next_only else value
+        seconds += [] if value is None else [value]
     hours = sum(seconds) * _num_devices(resources, cluster) / 3600
     return Expectation(device_hours=hours, num_known=len(seconds), num_slots=len(slots))

@@ -29,8 +29,20 @@ def _hours(frozen: Frozen, batch: Batch) -> float:
 
 
 def _expected(frozen: Frozen, batch: Batch, known: Experience) -> Expectation:
-    slots = [slot for _, own in _slots(frozen, batch) for slot in own]
-    return expect(frozen.protocol, frozen.manifest.resources, batch.cluster, slots, known)
+    planned = [
+        (slot, attempt.resume)
+        for allocation, own in _slots(frozen, batch)
+        for slot, attempt in zip(own, allocation.attempts, strict=True)
+    ]
+    return expect(
+        frozen.protocol,
+        frozen.manifest.resources,
+        batch.cluster,
+        [slot for slot, _ in planned],
+        known,
+        behind={slot.slot: resume.update for slot, resume in planned if resume is not None},
+        next_only=True,
+    )
 
 
 def plan_text(frozen: Frozen, order: Order, slots: Mapping[str, SlotStatus]) -> str:

@@ -156,7 +156,9 @@ def one(home, plan, attempt, started, node, boot, wish):
     if attempt["kind"] == "pilot" and ending == "completed":
         calibration = {"updates_per_s": rate, "tokens_per_update": 8.0, "startup_s": 0.1, "updates": 4}
         protocol = json.loads((home / "protocol.json").read_text())
-        if protocol["numerical"] and attempt["order"] == ["baseline"]:
+        if attempt["workload"] in [each["name"] for each in (protocol["convergence"] or {"recipes": []})["recipes"]]:
+            calibration |= {"evaluate_s": 1.0, "checkpoint_bytes": 14, "save_s": 0.5}
+        elif protocol["numerical"] and attempt["order"] == ["baseline"]:
             record_inputs(home, folder, attempt["workload"], protocol)
     run_receipt = None
     if recipe:

@@ -371,6 +371,18 @@ def test_status_tells_how_far_the_runs_have_come_and_what_is_left(
     assert f"{RUN}: pending, update 10 of 40, segment 2 of at most 3" in run_cli(capsys, home, "status")[1]
 
 
+def test_what_a_run_will_take_is_its_share_that_is_left(
+    capsys: pytest.CaptureFixture[str], home: JobHome, cluster: Cluster, desk: Desk
+) -> None:
+    go(home, cluster, desk, endings=cut(1))
+    fresh = run_json(capsys, home, "status")["expected_device_hours"]
+    # 40 updates at 4 a second, three evaluations, two checkpoints of half a second, and the start.
+    assert fresh == round((40 / 4 + 3 * 1.0 + 2 * 0.5 + 0.1) / 3600, 4)
+    go(home, cluster, desk)
+    left = run_json(capsys, home, "status")["expected_device_hours"]
+    assert left == round((40 / 4 + 3 * 1.0 + 2 * 0.5 + 0.1) * 0.75 / 3600, 4)
+
+
 def test_a_plan_counts_further_segments_apart_from_retries(
     capsys: pytest.CaptureFixture[str], home: JobHome, cluster: Cluster, desk: Desk
 ) -> None:

@@ -22,7 +22,7 @@ def view(state: AttemptState, *troubles: str) -> View:
         slot="s", attempt=1, allocation="a", job="7", state=state, ending=ending, reason="", node="", source="",
         receipt=None,
     )  # fmt: skip
-    return View(history=History(), slots={}, attempts={("s", 1): attempt}, troubles=troubles)
+    return View(history=History(), slots={}, attempts={attempt.key: attempt}, troubles=troubles)
 
 
 def test_pauses_grow_to_the_longest() -> None:
