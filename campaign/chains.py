@@ -14,7 +14,6 @@ from acceptance.formats import Ending
 from campaign import documents, runs
 from campaign.checkpoints import Owner, Saved, check_growth
 from campaign.frozen import Frozen
-from campaign.keys import AttemptKey
 from campaign.paths import AttemptPaths
 from campaign.sealed import Finding, SealedAttempt
 from campaign.state import CUTS
@@ -98,7 +97,7 @@ def check_chain(chain: Sequence[Link], recipe: documents.Recipe, max_segments: i
     yield from _check_numbers(chain, max_segments)
     for index, link in enumerate(chain):
         yield from _check_start(chain[:index], link)
-        yield from _check_account(chain[:index], link)
+        yield from _check_account(chain[:index], link, recipe)
         if link.sealed is not None:
             yield from runs.check_listed(link.sealed.receipt.run, link.checkpoints, link.folder)
     yield from _check_paths(chain)
@@ -170,22 +169,23 @@ def _was_unseen(earlier: Link, update: int, link: Link) -> bool:
 # --- the account ------------------------------------------------------------------------------------------------------
 
 
-def _check_account(earlier: Sequence[Link], link: Link) -> Iterator[Finding]:
+def _check_account(earlier: Sequence[Link], link: Link, recipe: documents.Recipe) -> Iterator[Finding]:
     """Yield a finding where a checkpoint's account does not go on from the state before it."""
     resume = link.attempt.resume
     start = _find(earlier, resume) if resume is not None else None
     states = [*([start] if start is not None else []), *link.checkpoints.values()]
     for before, after in pairwise(states):
         where = str(link.folder.checkpoint(after.document.update).document)
-        for what in check_growth(before.document, after.document):
+        for what in check_growth(before.document, after.document, recipe.updates):
             yield Finding(where=where, what=what)
 
 
 def _check_paths(chain: Sequence[Link]) -> Iterator[Finding]:
-    """Yield a finding where the segments of a run did not engage one path."""
+    """Yield a finding where the segments of a run did not engage one path; one that was ended for it says so itself."""
     first = ""
     for link in chain:
-        said = [side.path for side in link.sealed.receipt.sides] if link.sealed is not None else []
+        is_whole = link.sealed is not None and link.ending in {*CUTS, Ending.COMPLETED}
+        said = [side.path for side in link.sealed.receipt.sides] if link.sealed is not None and is_whole else []
         for path in filter(None, [*said, *(saved.document.path for saved in link.checkpoints.values())]):
             first = first or path
             if path != first:
@@ -202,19 +202,15 @@ def _check_result(chain: Sequence[Link], recipe: documents.Recipe) -> Iterator[F
     if last.sealed is None:
         return
     resume = last.attempt.resume
-    newest = [*([_find(chain, resume)] if resume is not None else []), *last.checkpoints.values()][-1:]
-    final = newest[0] if newest else None
-    if final is not None:
-        yield from runs.check_curve(last.sealed, final.document, last.folder)
+    start = _find(chain, resume) if resume is not None else None
+    newest = [start, *last.checkpoints.values()][-1]
+    if newest is not None:
+        yield from runs.check_curve(last.sealed, newest.document, last.folder)
     if last.ending is not Ending.COMPLETED:
         return
-    if final is None or final.document.update != recipe.updates:
-        what = f"completed, but there is no checkpoint after the last update, {recipe.updates}"
+    final = last.checkpoints.get(recipe.updates)
+    if final is None:
+        what = f"completed, but it left no checkpoint after the last update, {recipe.updates}"
         yield Finding(where=str(last.folder.receipt), what=what)
         return
     yield from runs.check_result(last.sealed, final, last.segment, last.folder)
-
-
-def keys(chain: Sequence[Link]) -> tuple[AttemptKey, ...]:
-    """Return what names the segments."""
-    return tuple(link.attempt.key for link in chain)

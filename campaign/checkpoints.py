@@ -100,9 +100,16 @@ def _check_account(document: documents.Checkpoint, update: int, owner: Owner) ->
         yield "a loss of the curve is not finite"
 
 
-def check_growth(earlier: documents.Checkpoint, later: documents.Checkpoint) -> Iterator[str]:
-    """Yield in what an account does not go on from another one."""
-    if not earlier.update < later.update:
+def check_growth(earlier: documents.Checkpoint, later: documents.Checkpoint, last: int) -> Iterator[str]:
+    """Yield in what an account does not go on from another one.
+
+    Args:
+        earlier: Of the state before, or of the one that the segment started from.
+        later: Of the next state.
+        last: The recipe's updates: a segment that starts there has nothing to train, and saves what it found.
+    """
+    is_same = earlier.update == later.update == last and earlier.segment < later.segment
+    if not (earlier.update < later.update or is_same):
         yield f"update goes from {earlier.update} to {later.update}"
     for name in ("tokens", "train_s", "elapsed_s"):
         was, now = getattr(earlier, name), getattr(later, name)

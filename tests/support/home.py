@@ -745,13 +745,12 @@ class Home:
         last = recipe.updates if ending is Ending.COMPLETED else min(first + 12, recipe.updates)
         wanted = sorted({min(first + 5, last), last}) if checkpoints is None else sorted(checkpoints)
         for update in wanted:
-            if update > first:
+            if update > first or first == last:
                 self.checkpoint(slot, number, update, segment=segment, allocation=allocation, resume=start_from)
         folder = self.folder(slot.slot, number, segment)
         (folder.root / f"{slot.side}.log").write_bytes(b"trained\n")
         if ending is Ending.COMPLETED:
-            owner = start_from.segment if start_from and first == recipe.updates else segment
-            final = self.read_checkpoint(slot, number, owner, recipe.updates)
+            final = self.read_checkpoint(slot, number, segment, recipe.updates)
             for name, data in training.tables(recipe, final, segments=segment, seed=training.seed_of(slot)).items():
                 folder.table(name).write_bytes(data)
         if is_sealed:

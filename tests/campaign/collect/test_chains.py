@@ -161,10 +161,11 @@ def test_each_of_two_attempts_has_its_own_line_and_chain(home: Home, slot: docum
     assert lines(home) == [(1, "a0004", "preempted", 1), (2, "a0006", "completed", 1)]
 
 
-def test_a_segment_that_starts_at_the_end_needs_no_checkpoint_of_its_own(home: Home, slot: documents.Slot) -> None:
+def test_a_segment_that_starts_at_the_end_saves_what_it_found(home: Home, slot: documents.Slot) -> None:
     home.segment(slot, ending=Ending.NODE_FAIL, checkpoints=(5, 40), is_sealed=False)
-    home.segment(slot, 1, 2, checkpoints=())
+    home.segment(slot, 1, 2)
     assert run(home).findings == ()
+    assert home.read_checkpoint(slot, 1, 2, 40).previous == name_of(home, 1, 40)
     assert lines(home) == [(1, "a0002", "completed", 1)]
 
 
@@ -511,7 +512,13 @@ def test_a_completed_run_without_its_last_checkpoint_is_found(home: Home, slot: 
     home.segment(slot, checkpoints=(5, 40))
     shutil.rmtree(home.folder(RUN).checkpoint(40).root)
     edit_receipt(home, 1, of_run(checkpoints=home.run_receipt(slot, 1, 1, None, 40).checkpoints))
-    assert "completed, but there is no checkpoint after the last update, 40" in found(home)
+    assert "completed, but it left no checkpoint after the last update, 40" in found(home)
+
+
+def test_a_segment_cannot_save_again_where_it_started_but_at_the_end(chain: Home) -> None:
+    shutil.copytree(chain.folder(RUN).checkpoint(12).root, chain.folder(RUN, 1, 2).checkpoint(12).root)
+    edit_document(chain, 2, 12, lambda one: one.replace(segment=2, allocation="a0002", previous=name_of(chain, 1, 12)))
+    assert "update goes from 12 to 12" in found(chain)
 
 
 # --- the chain --------------------------------------------------------------------------------------------------------
@@ -628,6 +635,17 @@ def test_a_segment_that_was_given_up_and_ended_otherwise_after_all_decides(home:
     assert run(home).findings == ()
     assert lines(home) == [(1, first, "crash", 1)]
     assert query(home, "SELECT count(*) FROM convergence") == [(0,)]
+
+
+def test_a_segment_that_was_ended_for_another_path_is_no_tampering(home: Home, slot: documents.Slot) -> None:
+    home.segment(slot, ending=Ending.PREEMPTED, checkpoints=(5,))
+    home.segment(slot, 1, 2, ending=Ending.STATE_MISMATCH, checkpoints=())
+    path = home.folder(RUN, 1, 2).receipt
+    receipt = documents.Receipt.read(path)
+    sides = tuple(side.replace(path="0" * 12) for side in receipt.sides)
+    path.write_bytes(receipt.replace(sides=sides).to_bytes())
+    assert run(home).findings == ()
+    assert lines(home) == [(1, "a0002", "state_mismatch", 1)]
 
 
 def test_segments_that_engaged_different_paths_are_found(chain: Home) -> None:
