@@ -31,6 +31,8 @@ WANTED = 0.8
 _LEVEL = 0.95
 _UPPER = 0.8
 _TAIL = 1e-15
+_CERTAIN = 1e6
+"""Beyond this theta nothing changes in any digit."""
 _REACH = 9.0
 """How many SDs of a normal variable are integrated over."""
 
@@ -95,6 +97,7 @@ class ConvergenceGate:
         return self.margin / _theta(self.first, self.second, wanted)
 
 
+@functools.cache
 def seeds_for(margin: float, sd: float, wanted: float = WANTED) -> int | None:
     """Return the fewest seeds of a single look that pass with the wanted chance at a true difference of 0.
 
@@ -131,21 +134,32 @@ def _positive(sd: float) -> float:
 # --- one look and two -------------------------------------------------------------------------------------------------
 
 
+@functools.cache
 def _chance(first: Look, second: Look | None, theta: float) -> float:
     """Return the chance to pass at the first look, or at the second one after an inconclusive first one."""
-    once = _chance_at(first, theta)
-    again = _chance_at_second_only(first, second, theta) if second is not None else 0.0
+    certain = min(max(theta, -_CERTAIN), _CERTAIN)
+    once = _chance_at(first, certain)
+    again = _chance_at_second_only(first, second, certain) if second is not None else 0.0
     return min(max(once + again, 0.0), 1.0)
 
 
 def _chance_at(look: Look, theta: float) -> float:
-    """Return P(T > quantile)."""
+    """Return P(T > quantile) for noncentral t: the sum over r of P(Z + theta sqrt(n) > quantile r / sqrt(n - 1)).
+
+    Z is normal and r chi with n - 1 degrees. Library functions for noncentral t give NaN where a chance is all but 0.
+    """
     from scipy import special  # noqa: PLC0415 - as in `seeds_for`
 
-    # Beyond these limits the chance is 0 or 1 in every digit, and the series need not converge.
-    limit = 10 * look.quantile + 40
-    noncentrality = min(max(theta * math.sqrt(look.num_seeds), -limit), limit)
-    return float(special.nctdtr(look.degrees, -noncentrality, -look.quantile))
+    noncentrality = theta * math.sqrt(look.num_seeds)
+    r, weights = _chi_points(look.degrees, 64, _cuts(look, noncentrality))
+    slope = look.quantile / math.sqrt(look.degrees)
+    return float((weights * special.ndtr(noncentrality - slope * r)).sum())
+
+
+def _cuts(look: Look, noncentrality: float) -> list[float]:
+    """Return between which r the look is decided: there a sum over r needs more points than elsewhere."""
+    scale = math.sqrt(look.degrees) / look.quantile
+    return [(noncentrality - _REACH) * scale, (noncentrality + _REACH) * scale]
 
 
 @functools.cache
@@ -171,9 +185,7 @@ def _chance_at_second_only(first: Look, second: Look, theta: float) -> float:
     import numpy as np  # noqa: PLC0415 - as in `seeds_for`
 
     num, root = first.num_seeds, math.sqrt(first.num_seeds)
-    # Where r1 decides the first look, the sum needs more points than elsewhere.
-    scale = math.sqrt(first.degrees) / first.quantile
-    cuts = [(abs(theta) * root - _REACH) * scale, (abs(theta) * root + _REACH) * scale]
+    cuts = _cuts(first, abs(theta) * root)
     r1, weights_r1 = (part[:, None, None] for part in _chi_points(first.degrees, 64, cuts))
     r2, weights_r2 = (part[None, :, None] for part in _added_points(second.num_seeds - num - 1))
     half = first.quantile * r1 / math.sqrt(num * first.degrees)
