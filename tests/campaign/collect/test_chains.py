@@ -19,7 +19,7 @@ from campaign.documents import CheckpointName
 from campaign.errors import EvidenceError
 from campaign.ledger import Ledger
 from campaign.submission import acts
-from tests.support.home import AT, Home, freeze
+from tests.support.home import AT, SMALL, Home, freeze
 from tests.support.training import make_rules
 
 RUN = "baseline/run/sync/s45"
@@ -736,3 +736,27 @@ def edit_calibration(home: Home, **fields: object) -> str:
 def test_a_recipes_pilot_without_what_runs_are_planned_by_is_found(home: Home, name: str) -> None:
     home.attempt(home.slot(PILOT))
     assert f"the pilot of a recipe completed without {name}" in edit_calibration(home, **{name: None})
+
+
+def test_a_workloads_pilot_has_nothing_that_runs_are_planned_by(tmp_path: Path) -> None:
+    home = freeze(tmp_path / "home", SMALL[:1], convergence=make_rules())
+    pilot = "baseline/pilot/sync-b4"
+    home.attempt(home.slot(pilot))
+    assert found(home) == ""
+    path = home.folder(pilot).receipt
+    receipt = documents.Receipt.read(path)
+    assert receipt.calibration is not None
+    path.write_bytes(receipt.replace(calibration=receipt.calibration.replace(save_s=0.5)).to_bytes())
+    assert "the pilot of a workload has save_s" in found(home)
+
+
+def test_a_recipes_pilot_records_no_canonical_inputs(tmp_path: Path) -> None:
+    home = freeze(tmp_path / "home", SMALL[:1], numerical=documents.NumericalRules(), convergence=make_rules())
+    home.attempt(home.slot(PILOT))
+    assert found(home) == ""
+    home.paths.inputs.mkdir()
+    (home.paths.inputs / f"{'0' * 64}.json").write_bytes(b"{}")
+    assert "no pilot listed it" in found(home)
+    home.folder(PILOT).inputs.write_bytes(home.inputs("sync-b4").to_bytes())
+    home.seal(home.slot(PILOT), 1, "a0001")
+    assert "only a pilot of the baseline at a workload records inputs" in found(home)
