@@ -81,6 +81,20 @@ def test_a_pilot_doubles_its_updates_until_a_block_is_long_enough() -> None:
     assert (found.updates, found.updates_per_s, found.tokens_per_update) == (4, 4 / (0.3 * 4), 16.0)
 
 
+@pytest.mark.parametrize(
+    ("most", "made"), [(1, [1]), (2, [1]), (3, [1, 2]), (6, [1, 2]), (7, [1, 2, 4]), (99, [1, 2, 4])]
+)
+def test_a_pilot_makes_no_more_updates_than_it_may(most: int, made: list[int]) -> None:
+    asked: list[int] = []
+
+    def run(updates: int) -> Block:
+        asked.append(updates)
+        return block(0.3 * updates, updates)
+
+    found = calibrate(run, RULES, startup_s=2.0, most=most)
+    assert (asked, found.updates) == (made, made[-1])
+
+
 @pytest.mark.parametrize(("cpu_s", "threads", "fits"), [(12.0, 1, True), (12.1, 1, False), (22.9, 2, True)])
 def test_processor_time_is_bounded_by_threads_and_time(cpu_s: float, threads: int, fits: bool) -> None:
     if fits:

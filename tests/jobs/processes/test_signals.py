@@ -1,10 +1,13 @@
 from __future__ import annotations
 
+import os
 import signal
+import subprocess
+from collections.abc import Iterator
 
 import pytest
 
-from jobs.common.endings import Ending
+from jobs.common.endings import EndedError, Ending, InterruptedAttemptError
 from jobs.processes import signals
 
 
@@ -37,3 +40,81 @@ def test_a_scheduler_that_does_not_answer_leaves_the_clock() -> None:
     environment = {"SLURM_JOB_ID": "7", "SLURM_JOB_END_TIME": "1000"}
     explain = signals.slurm_explainer(environment, lambda: 950.0, lambda _job: {})
     assert explain(signal.SIGTERM)[0] is Ending.TIME_LIMIT
+
+
+@pytest.fixture
+def heard() -> Iterator[signals.Signals]:
+    """Return what hears the signals of this process, which gets them back afterwards."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, ())
+    made = signals.Signals()
+    made.install(signals.explain_locally)
+    yield made
+    while signal.sigtimedwait(signals.HEARD, 0) is not None:
+        pass
+    signal.pthread_sigmask(signal.SIG_SETMASK, before)
+    os.close(made.fd)
+
+
+def test_a_deferred_signal_ends_no_wait_and_is_not_forgotten(heard: signals.Signals) -> None:
+    with heard.deferring():
+        os.kill(os.getpid(), signal.SIGUSR2)
+        heard.check()
+        assert heard.received is signal.SIGUSR2
+    with pytest.raises(InterruptedAttemptError, match="SIGUSR2"):
+        heard.check()
+
+
+def end_after_a_signal(heard: signals.Signals, ending: Ending) -> None:
+    """End, with a side that is under way, after somebody has told the job to stop."""
+    with heard.deferring():
+        os.kill(os.getpid(), signal.SIGTERM)
+        raise EndedError(ending, "why")
+
+
+@pytest.mark.parametrize("ending", [Ending.CRASH, Ending.NO_RESULT])
+def test_a_side_that_dies_after_a_deferred_signal_was_stopped_with_the_job(
+    heard: signals.Signals, ending: Ending
+) -> None:
+    with pytest.raises(InterruptedAttemptError, match=f"SIGTERM, then {ending}: why"):
+        end_after_a_signal(heard, ending)
+
+
+def test_other_endings_stay_what_they_are_after_a_deferred_signal(heard: signals.Signals) -> None:
+    with pytest.raises(EndedError) as caught:
+        end_after_a_signal(heard, Ending.COUNT_DISAGREEMENT)
+    assert caught.value.ending is Ending.COUNT_DISAGREEMENT
+
+
+def test_a_crash_without_a_signal_is_a_crash(heard: signals.Signals) -> None:
+    with pytest.raises(EndedError), heard.deferring():
+        raise EndedError(Ending.CRASH, "why")
+
+
+def test_a_signal_of_the_side_is_interference_all_the_same(heard: signals.Signals) -> None:
+    def let_a_child_send_one() -> None:
+        with heard.watching(), heard.deferring():
+            subprocess.run(["/bin/sh", "-c", "kill -USR2 $PPID"], check=True)
+            heard.check()
+
+    with pytest.raises(EndedError) as caught:
+        let_a_child_send_one()
+    assert caught.value.ending is Ending.INTERFERENCE
+    assert heard.received is None
+
+
+def test_long_work_of_the_harness_is_done_while_it_hears(heard: signals.Signals) -> None:
+    reader, writer = os.pipe()
+
+    def work() -> bytes:
+        os.kill(os.getpid(), signal.SIGTERM)
+        while heard._first is None:
+            pass
+        return os.read(reader, 1)
+
+    os.write(writer, b"x")
+    assert heard.hear_during(work) == b"x"
+    assert heard.received is signal.SIGTERM
+    os.close(reader)
+    os.close(writer)
+    with pytest.raises(OSError, match="Bad file"):
+        heard.hear_during(lambda: os.read(reader, 1))

@@ -14,15 +14,18 @@ from tests.support.harness import CANDIDATE, RECIPE, Bench, make_run
 from tests.support.segments import UPDATES, cut, make_runs, newest, targets
 
 WHOLE = make_run()
+OTHER = make_run(seed=46)
+CANDIDATES = make_run("candidate")
 CONVERGENCE, CURVES = "convergence.csv", "curves.csv"
 LOSSES = ("final_loss", "target_tokens", "validation_tokens", "updates")
 
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory: pytest.TempPathFactory) -> Bench:
-    """Return a home with one run that nobody cut."""
+    """Return a home with runs that nobody cut."""
     bench = make_runs(tmp_path_factory.mktemp("whole"), checkpoint_s=1)
-    done = bench.run(bench.plan(WHOLE))
+    others = [bench.plan(one, allocation=name) for name, one in (("a00002", OTHER), ("a00003", CANDIDATES))]
+    done = bench.run(bench.plan(WHOLE), *others)
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
     return bench
 
@@ -75,17 +78,13 @@ def test_its_receipt_and_its_checkpoints_say_what_was_done(whole: Bench) -> None
 
 
 def test_another_seed_gives_another_run(whole: Bench) -> None:
-    other = make_run(seed=46)
-    whole.run(whole.plan(other, allocation="a00046"))
-    assert losses(whole, other)[0] != losses(whole, WHOLE)[0]
+    assert losses(whole, OTHER)[0] != losses(whole, WHOLE)[0]
 
 
 def test_a_run_of_the_candidate_is_told_so(whole: Bench) -> None:
-    other = make_run("candidate")
-    whole.run(whole.plan(other, allocation="a00047"))
-    assert losses(whole, other)[0] == losses(whole, WHOLE)[0]
-    assert final(whole, other)["side"] == "candidate"
-    assert whole.checkpoints(other)[UPDATES].slot == f"{CANDIDATE}/run/{RECIPE}/s45"
+    assert losses(whole, CANDIDATES)[0] == losses(whole, WHOLE)[0]
+    assert final(whole, CANDIDATES)["side"] == "candidate"
+    assert whole.checkpoints(CANDIDATES)[UPDATES].slot == f"{CANDIDATE}/run/{RECIPE}/s45"
 
 
 CUTS = (
@@ -162,6 +161,7 @@ def test_a_run_cut_after_its_last_update_goes_on_with_what_is_left(tmp_path: Pat
     assert [one.update for one in run.checkpoints] == [UPDATES]
 
 
+@pytest.mark.slow
 def test_a_signal_after_the_last_checkpoint_leaves_nothing_undone(tmp_path: Path, whole: Bench) -> None:
     bench = make_runs(tmp_path)
     cut(bench, WHOLE, f"save:{UPDATES}", signal.SIGTERM)
@@ -172,6 +172,7 @@ def test_a_signal_after_the_last_checkpoint_leaves_nothing_undone(tmp_path: Path
     assert losses(bench, last) == losses(whole, WHOLE)
 
 
+@pytest.mark.slow
 def test_checkpoints_follow_one_another_after_so_many_seconds(tmp_path: Path) -> None:
     bench = make_runs(tmp_path, updates=1500, evaluate_every=100, checkpoint_s=1)
     bench.run(bench.plan(WHOLE))
