@@ -29,10 +29,11 @@ HOW_TO_READ_DIFFERENCES = (
     "if that is not left of the line either. Where the line lies between the two, nothing is shown either way."
 )
 HOW_TO_READ_CURVES = (
-    "The loss over the whole validation split after so many training targets, every run by itself: solid is the "
-    "candidate, dashed the baseline, and each seed has a marker of its own. Runs of one seed start from their own "
-    "side's initial state and are never realigned. Up to "
-    f"{MOST_LABELLED} runs are named at their ends, in the order of their final losses."
+    "The loss over the whole validation split after so many training targets, every run by itself: thin and solid is "
+    "the candidate, wide and dashed the baseline, and each seed has a marker of its own. A stroke across a curve is "
+    "where the run was cut and went on from a checkpoint in another segment. Runs of one seed start from their own "
+    f"side's initial state and are never realigned. Up to {MOST_LABELLED} runs are named at their ends, in the order "
+    "of their final losses."
 )
 
 _QUESTION = (
@@ -286,6 +287,8 @@ def _training_plot(recipe: Recipe) -> TrainingPlot:
                 side=run.side,
                 seed=run.seed,
                 points=tuple((point.targets, float(point.loss)) for point in _finite(run.curve)),
+                # Updates of a recipe have equally many targets but for the last one.
+                cuts=tuple(recipe.targets * cut / recipe.updates for cut in run.cuts if cut),
             )
             for run in runs
         ),

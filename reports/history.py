@@ -59,6 +59,37 @@ def failed_table(provenance: Mapping[str, Any]) -> Table:
     return _table("failed", caption, failed, empty="Every attempt completed.", long=False)
 
 
+_SEGMENT_TITLES = ("Run", "Attempt", "Segment", "From update", "To update", *_TITLES[2:])
+
+
+def segment_table(provenance: Mapping[str, Any]) -> Table | None:
+    """Return every segment of every attempt at a run; None where no run was attempted."""
+    attempts = [attempt for attempt in _sorted(provenance) if attempt.get("segments")]
+    if not attempts:
+        return None
+    return Table(
+        name="segments",
+        caption="Every segment of every run",
+        columns=columns(*_SEGMENT_TITLES, numeric=_SEGMENT_TITLES[1:5]),
+        rows=tuple(_segment_row(attempt, segment) for attempt in attempts for segment in attempt["segments"]),
+        long=True,
+        file="provenance.json",
+    )
+
+
+def _segment_row(attempt: Mapping[str, Any], segment: Mapping[str, Any]) -> tuple[Cell, ...]:
+    slot, numbered, *rest = _row({**segment, "slot": attempt["slot"], "attempt": attempt["attempt"]})
+    update = segment["update"]
+    return (
+        slot,
+        numbered,
+        number(count(segment["segment"]), segment["segment"]),
+        number(count(segment["resumed_update"]), segment["resumed_update"]),
+        text("not known") if update is None else number(count(update), update),
+        *rest,
+    )
+
+
 def missing_table(provenance: Mapping[str, Any]) -> Table:
     """Return the slots of the frozen matrix without an attempt that ended."""
     return Table(

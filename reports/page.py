@@ -51,6 +51,7 @@ def build_page(source: Source) -> Page:
         missing=history.missing_table(provenance),
         failed=history.failed_table(provenance),
         attempts=history.attempt_table(provenance),
+        segments=history.segment_table(provenance),
         rules=identity.rules(protocol),
         departures=tuple(provenance["departures"]),
         digests=identity.digest_table(provenance, verdict),

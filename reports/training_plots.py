@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -168,6 +169,8 @@ class TrainingCurve:
     seed: int
     points: tuple[tuple[int, float], ...]
     """(targets, loss)."""
+    cuts: tuple[float, ...] = ()
+    """Targets behind the states from which later segments went on."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -200,6 +203,7 @@ def draw_trainings(plot: TrainingPlot) -> str:
         _frame_trainings(axes, curves)
         for curve in curves:
             _draw_training(axes, curve, _marker(curve, curves))
+            _draw_cuts(axes, curve)
         if labelled:
             _label_ends(axes, curves)
         _draw_key(axes, curves)
@@ -267,6 +271,21 @@ def _draw_training(axes: Axes, curve: TrainingCurve, marker: str) -> None:
         markeredgewidth=0.8,
         zorder=3 if is_baseline else 4,
     )
+
+
+def _draw_cuts(axes: Axes, curve: TrainingCurve) -> None:
+    """Mark where a run was cut, on its curve."""
+    places = [cut for cut in curve.cuts if cut >= curve.points[0][0]]  # before its first point there is no curve
+    losses = [_height(curve.points, cut) for cut in places]
+    axes.plot(places, losses, linestyle="", marker="|", markersize=13, color=_COLOURS[curve.side], zorder=5)
+
+
+def _height(points: Sequence[tuple[int, float]], targets: float) -> float:
+    """Return the loss of a curve between two of its points."""
+    for before, after in itertools.pairwise(points):
+        if before[0] <= targets <= after[0]:
+            return before[1] + (after[1] - before[1]) * (targets - before[0]) / (after[0] - before[0])
+    return points[-1][1]
 
 
 _LABEL_HEIGHT = 0.06

@@ -302,7 +302,7 @@ def cost_table(family: Family) -> Table:
         name="convergence-cost",
         caption=(
             "Cost to the baseline's final quality, summed over the seeds; not gating. Device-hours are seconds of "
-            "training times the devices of a run's last segment"
+            "training times the devices of a run"
         ),
         columns=columns("Recipe", "Candidate gets there", *numeric, numeric=numeric),
         rows=tuple(_cost_row(recipe) for recipe in family.recipes),

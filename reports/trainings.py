@@ -142,7 +142,9 @@ class Run:
     updates: int
     segments: int
     num_devices: int | None
-    """Of its last segment; None where no attempt says."""
+    """Of all its segments; None where they differ or nothing says."""
+    cuts: tuple[int, ...]
+    """Updates behind the states from which the second and later segments went on."""
     curve: tuple[Point, ...]
 
 
@@ -158,21 +160,20 @@ def _slot_of(row: Mapping[str, Any], candidate: str) -> str:
     return f"{owner}/run/{row['recipe']}/s{row['seed']}"
 
 
-def runs_by_recipe(tables: Mapping[str, Sequence[Row]], candidate: str) -> dict[str, list[Run]]:
+def runs_by_recipe(tables: Mapping[str, Sequence[Row]], provenance: Mapping[str, Any]) -> dict[str, list[Run]]:
     """Return the runs that count, by recipe, in the order of seed and side.
 
     Args:
         tables: The evidence.
-        candidate: The candidate's id, which begins its slots.
+        provenance: The provenance document, which says of every attempt where it ran.
     """
-    devices = {
-        (row.values["slot"], row.values["attempt"]): str(row.values["device"]) for row in tables.get("attempts.csv", ())
-    }
+    attempts = {(own["slot"], own["attempt"]): own for own in provenance["attempts"]}
+    candidate = str(provenance["candidate"]["id"])
     curves = _curves(tables.get("curves.csv", ()))
     found: dict[str, list[Run]] = {}
     for values in _counted(tables.get("convergence.csv", ())):
-        device = devices.get((_slot_of(values, candidate), values["attempt"]), "")
-        found.setdefault(str(values["recipe"]), []).append(_run(values, curves.get(_key(values), ()), device))
+        attempt = attempts.get((_slot_of(values, candidate), values["attempt"]))
+        found.setdefault(str(values["recipe"]), []).append(_run(values, curves.get(_key(values), ()), attempt))
     return found
 
 
@@ -194,7 +195,10 @@ def _counted(rows: Sequence[Row]) -> list[Mapping[str, Any]]:
     return sorted(lowest.values(), key=lambda values: (values["seed"], values["side"]))
 
 
-def _run(values: Mapping[str, Any], curve: Sequence[Point], device: str) -> Run:
+def _run(values: Mapping[str, Any], curve: Sequence[Point], attempt: Mapping[str, Any] | None) -> Run:
+    # What was written before runs had segments names the attempt's own device alone.
+    segments: Sequence[Mapping[str, Any]] = (attempt.get("segments") or [attempt]) if attempt else []
+    devices = {_devices(str(own["device"])) for own in segments}
     return Run(
         seed=int(values["seed"]),
         side=str(values["side"]),
@@ -202,7 +206,8 @@ def _run(values: Mapping[str, Any], curve: Sequence[Point], device: str) -> Run:
         validation_targets=int(values["validation_tokens"]),
         updates=int(values["updates"]),
         segments=int(values["segments"]),
-        num_devices=_devices(device),
+        num_devices=devices.pop() if len(devices) == 1 else None,
+        cuts=tuple(int(own["resumed_update"]) for own in segments[1:]),
         curve=tuple(sorted(curve, key=lambda point: point.update)),
     )
 
@@ -305,7 +310,7 @@ def family_of(
     """
     rules = protocol["convergence"]
     seen = parse_seen(verdict)
-    runs = runs_by_recipe(tables, str(provenance["candidate"]["id"]))
+    runs = runs_by_recipe(tables, provenance)
     by_id = {gate.id: gate for gate in gates}
     plain = ("name", "targets", "validation_targets", "updates", "evaluate_every", "scored", "config_sha256")
     return Family(

@@ -18,8 +18,8 @@ LEVEL = Decimal("0.05")
 _CHANCE = (
     "A candidate whose true difference is exactly the margin passes a recipe by chance with a nominal probability of "
     "5%. If k such candidates are judged independently, at least one of them passes with 1 - (1 - 0.05)^k. Counted in "
-    "k are this candidate, every other one with a verdict on the same recipe (by name or configuration) against the same "
-    "baseline snapshot, and those whose homes cannot be read, as if judged."
+    "k are this candidate, every other one with a verdict on the same recipe (by name or configuration) against the "
+    "same baseline snapshot, and those whose homes cannot be read, as if judged."
 )
 _MOST_OPEN = 20
 _DIGITS = 12

@@ -223,6 +223,8 @@ class Page:
     missing: Table
     failed: Table
     attempts: Table
+    segments: Table | None
+    """Of runs; None where none was attempted."""
     rules: tuple[str, ...]
     departures: tuple[str, ...]
     digests: Table

@@ -16,6 +16,7 @@ from acceptance.formats import Ending
 from reports.status import Mark
 from reports.training_plots import (
     DifferencePlot,
+    TrainingCurve,
     TrainingPlot,
     draw_differences,
     draw_trainings,
@@ -50,7 +51,7 @@ SEEDS = "Final losses in nats and their paired differences, with segments and se
 COST = "Targets and seconds of training to the baseline's final loss of the same seed; not gating"
 COSTS = (
     "Cost to the baseline's final quality, summed over the seeds; not gating. Device-hours are seconds of training "
-    "times the devices of a run's last segment"
+    "times the devices of a run"
 )
 POWER = (
     "Power as computed before the freeze: the chance to pass if the true difference is 0, and the smallest true "
@@ -93,6 +94,19 @@ def edited(evaluation: Path, name: str, change: Callable[[dict[str, Any]], None]
     change(value)
     path.write_text(json.dumps(value))
     return evaluation
+
+
+@pytest.fixture(autouse=True)
+def quick_plots(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Leave the plots out, which most tests here do not look at: they take most of the time."""
+    if "drawn" not in request.fixturenames:
+        for name in ("draw_differences", "draw_trainings"):
+            monkeypatch.setattr(f"reports.convergence.{name}", lambda _: "<svg></svg>")
+
+
+@pytest.fixture
+def drawn() -> None:
+    """Ask for the real plots."""
 
 
 @pytest.fixture(scope="module")
@@ -207,6 +221,7 @@ def test_an_absent_seed_keeps_its_row_and_is_counted(tmp_path: Path) -> None:
     assert row[3:5] == ["-", "-"]
 
 
+@pytest.mark.usefixtures("drawn")
 def test_a_verdict_without_observations_still_has_its_gates(tmp_path: Path) -> None:
     evaluation = write_evaluation(make_runs(tmp_path))
     edited(evaluation, "verdict.json", lambda verdict: verdict.update(observations={"error": "a bug"}))
@@ -271,6 +286,50 @@ def test_a_run_that_was_tried_twice_is_shown_by_the_attempt_that_counts(tmp_path
     made = report_of(write_evaluation(campaign))
     assert "each of the 6 runs" in told(made)
     assert "3.100000" not in told(made)
+
+
+def segment_of(number: int, **changes: Any) -> dict[str, Any]:
+    return {
+        "segment": number,
+        "allocation": f"a{number}",
+        "node": "node1",
+        "device": "GPU-a",
+        "ending": "time_limit",
+        "reason": "",
+        "sealed": True,
+        "resumed_update": 0,
+        "update": 22,
+        **changes,
+    }
+
+
+def cut(evaluation: Path, *segments: dict[str, Any]) -> Path:
+    """Cut the candidate's run with the seed 46 into segments."""
+
+    def change(provenance: dict[str, Any]) -> None:
+        (attempt,) = [own for own in provenance["attempts"] if own["slot"].endswith(f"/run/{RECIPE}/s46")][1:]
+        assert attempt["slot"].startswith(provenance["candidate"]["id"])
+        attempt["segments"] = list(segments)
+
+    return edited(evaluation, "provenance.json", change)
+
+
+def test_every_segment_of_a_run_is_listed(tmp_path: Path) -> None:
+    first = segment_of(1, reason="the node went away", ending="node_fail", update=None)
+    second = segment_of(2, ending="completed", resumed_update=20, update=40)
+    made = report_of(cut(write_evaluation(make_runs(tmp_path)), first, second))
+    text = words(made)
+    assert "Every segment of every run (2)" in text
+    assert "1 0 not known node fail the node went away a1" in text
+    assert "2 20 40 completed - a2" in text
+
+
+def test_segments_on_other_numbers_of_devices_have_no_device_hours(tmp_path: Path) -> None:
+    campaign = make_runs(tmp_path, {RECIPE: paired("3.5", ["-0.02", "-0.0201", "-0.0202"])})
+    second = segment_of(2, device="GPU-a+GPU-b", ending="completed", resumed_update=20, update=40)
+    made = report_of(cut(write_evaluation(campaign), segment_of(1), second))
+    ((*_, own, other),) = rows(made, COSTS)
+    assert (own, other) == ("0.0667", "-")
 
 
 # --- looks ------------------------------------------------------------------------------------------------------------
@@ -466,6 +525,7 @@ def test_what_the_registry_hides_is_said(tmp_path: Path) -> None:
 # --- hostile text and large evidence ----------------------------------------------------------------------------------
 
 
+@pytest.mark.usefixtures("drawn")
 @pytest.mark.parametrize("text", [HOSTILE, TEMPLATE, IMAGE, "| a | b |"])
 def test_no_text_becomes_markup(tmp_path: Path, text: str) -> None:
     recipes = (make_recipe(RECIPE, scored=text),)
@@ -481,6 +541,7 @@ def test_no_text_becomes_markup(tmp_path: Path, text: str) -> None:
     assert IMAGE not in (made / "report.md").read_text()
 
 
+@pytest.mark.usefixtures("drawn")
 def test_long_curves_are_thinned_on_the_page_alone(tmp_path: Path) -> None:
     recipe = make_recipe(RECIPE, targets=40_960_000, updates=2000, evaluate_every=1)
     made = report(tmp_path, {RECIPE: paired("3.5", CLOSE)}, recipes=(recipe,))
@@ -489,6 +550,7 @@ def test_long_curves_are_thinned_on_the_page_alone(tmp_path: Path) -> None:
     assert (made / "report.html").stat().st_size < 600_000
 
 
+@pytest.mark.usefixtures("drawn")
 def test_the_same_evidence_gives_the_same_bytes(tmp_path: Path) -> None:
     first, second = (report(tmp_path / name, PUBLISHED) for name in ("one", "two"))
     assert (first / "report.html").read_bytes() == (second / "report.html").read_bytes()
@@ -524,6 +586,15 @@ def test_differences_are_drawn_whatever_the_finding_and_the_bounds(mark: Mark) -
 
 def test_without_a_curve_nothing_is_drawn() -> None:
     assert draw_trainings(TrainingPlot(name="x", description="d", curves=())) == ""
+
+
+@pytest.mark.parametrize(("cuts", "strokes"), [((), 0), ((15.0, 30.0), 2), ((30.5,), 1), ((5.0,), 0)])
+def test_a_run_is_marked_where_it_was_cut_behind_its_first_point(cuts: tuple[float, ...], strokes: int) -> None:
+    def drawn(cuts: tuple[float, ...]) -> int:
+        curve = TrainingCurve(side="candidate", seed=45, points=((10, 4.0), (20, 3.5), (40, 3.2)), cuts=cuts)
+        return draw_trainings(TrainingPlot(name="x", description="d", curves=(curve,))).count("<use")
+
+    assert drawn(cuts) == drawn(()) + strokes
 
 
 @given(st.integers(0, 5000), st.integers(2, 300))
