@@ -11,13 +11,23 @@ from typing import Any
 
 import pytest
 
+from campaign.documents import ConvergenceRules
 from tests.reports.evaluations import HOSTILE, crash_one_pair, report_of, write_evaluation
 from tests.support.chromium import PROGRAM, require_chromium
 from tests.support.evidence import make_campaign, tensor_fields
+from tests.support.runs import CLOSE, EXTENSION, WIDE, add_run, make_recipe, paired, seeds_of, slot_of
 
 pytestmark = pytest.mark.browser
 
 require_chromium(PROGRAM, os.environ)
+
+LOSSES = {
+    "sync-production": paired("3.5", CLOSE),
+    "packed4": paired("3.5", [*WIDE, "0.001", "0.0008", "0.001"]),
+    "packed8": paired("3.5", ["0.0201", "0.0202", "0.0199"]),
+    "far-better": paired("3.5", ["-0.3", "-0.31", "-0.29"]),
+    "absent": paired("3.5", ["0.001"]),
+}
 
 TOOL = Path(__file__).parents[2] / "tools" / "report_picture.py"
 
@@ -36,7 +46,13 @@ def open_browser(**options: Any) -> AbstractContextManager[Any]:
 @pytest.fixture(scope="module")
 def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("report")
-    campaign = crash_one_pair(make_campaign(folder, workloads_per_category=6, families=("throughput", "numerical")))
+    families = ("throughput", "numerical", "convergence")
+    rules = ConvergenceRules(recipes=tuple(make_recipe(name, scored=HOSTILE) for name in LOSSES), extension=EXTENSION)
+    campaign = crash_one_pair(make_campaign(folder, workloads_per_category=6, families=families, convergence=rules))
+    for recipe, losses in LOSSES.items():
+        for seed, (baseline, candidate) in zip(seeds_of(rules), losses, strict=False):
+            add_run(campaign, slot_of(campaign, recipe, seed, "baseline"), baseline)
+            add_run(campaign, slot_of(campaign, recipe, seed, "candidate"), candidate)
     (missed,) = campaign.rows(
         "numerical.csv", workload="20m-sync-b2", comparison="candidate", quantity="updates", update=5, worker=1
     )
@@ -133,6 +149,39 @@ def test_text_in_plots_is_large_enough_to_read(browser: Any) -> None:
     sizes = browser.execute_script(script)
     assert len(sizes) > 50
     assert min(sizes) >= 10
+
+
+def test_no_text_of_the_plots_of_a_recipe_lies_on_another_or_is_cut_off(browser: Any) -> None:
+    script = """return [...document.querySelectorAll('.trainings .plot')].map((plot) => {
+        const whole = plot.getBoundingClientRect();
+        return { box: [whole.left, whole.top, whole.right, whole.bottom],
+            texts: [...plot.querySelectorAll('text')].map((each) => { const own = each.getBoundingClientRect();
+                return [each.textContent, own.left, own.top, own.right, own.bottom]; }) }; })"""
+    plots = browser.execute_script(script)
+    assert len(plots) == 2 * len(LOSSES)
+    for plot in plots:
+        left, top, right, bottom = plot["box"]
+        for index, (text, x0, y0, x1, y1) in enumerate(plot["texts"]):
+            assert min(x0 - left, y0 - top, right - x1, bottom - y1) >= -0.5, text
+            for other, a0, b0, a1, b1 in plot["texts"][index + 1 :]:
+                # The box of a line of text is higher than its letters.
+                overlap = (min(x1, a1) - max(x0, a0), min(y1, b1) - max(y0, b0) - 0.25 * (y1 - y0))
+                assert min(overlap) <= 0, (text, other)
+
+
+def test_how_a_recipe_stands_is_in_sight_without_opening_anything(browser: Any) -> None:
+    table = browser.find_element("css selector", "#convergence-recipes")
+    assert table.is_displayed()
+    for said in ("pass", "not qualified: inconclusive", "not qualified: missed", "not qualified: missing"):
+        assert said in table.text
+    assert browser.find_element("css selector", "#convergence-looks").is_displayed()
+    assert browser.find_element("css selector", "#recipe-2-differences").text.count("(extension)") == 3
+
+
+def test_the_table_of_the_recipes_fits_the_page(browser: Any) -> None:
+    script = """const box = document.getElementById('convergence-recipes').closest('.scroll');
+        return box.scrollWidth - box.clientWidth"""
+    assert browser.execute_script(script) <= 0
 
 
 @pytest.mark.parametrize("theme", ["light", "dark"])
