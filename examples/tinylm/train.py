@@ -1,8 +1,10 @@
-"""Train a model and print its loss.
+"""Train a model and print its loss, or count what a training predicts.
 
 Configuration entries are given as key=value, for example:
 
     python train.py --backend fast --data corpus size=mini batch=8 context=128 updates_total=400
+
+With --count nothing is trained: the numbers of targets are printed as a recipe of a convergence campaign states them.
 """
 
 import argparse
@@ -15,6 +17,7 @@ from typing import Any
 
 import torch
 
+from tinylm import data
 from tinylm.build import BACKENDS, make_trainer
 from tinylm.config import Config, ConfigError, read_config
 from tinylm.trainer import Trainer
@@ -32,6 +35,9 @@ def read_arguments() -> argparse.Namespace:
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--threads", type=int, default=0, help="CPU threads (default: torch's choice)")
     parser.add_argument("--evaluate-every", type=int, default=100, help="updates between validations")
+    parser.add_argument("--count", action="store_true", help="print the targets of a training, and train nothing")
+    parser.add_argument("--updates", type=int, default=0, help="updates to count (default: updates_total)")
+    parser.add_argument("--seeds", default="45,46,47", help="seeds to count for (default: %(default)s)")
     return parser.parse_args()
 
 
@@ -61,10 +67,41 @@ def train(trainer: Trainer, evaluate_every: int) -> None:
         report_validation(trainer)
 
 
+def count_main(config: Config, arguments: argparse.Namespace) -> int:
+    """Count instead of training; 1 if the seeds need different numbers."""
+    seeds = [int(seed) for seed in arguments.seeds.split(",")]
+    if count(config, arguments.data, arguments.updates or config.updates_total, seeds):
+        return 0
+    print(
+        "train: the number of targets depends on the seed, and a recipe states one for all of them; "
+        "set whole_windows=true and targets=all, or choose another number of updates",
+        file=sys.stderr,
+    )
+    return 1
+
+
 def report_validation(trainer: Trainer) -> None:
     """Print the loss over the whole validation split."""
     nats, targets = trainer.evaluate()
     print(f"update {trainer.update}  validation {nats / targets:.4f} nats/byte over {targets} bytes", flush=True)
+
+
+def count(config: Config, folder: Path, num_updates: int, seeds: list[int]) -> bool:
+    """Print the targets of so many updates and of the validation split; whether one number fits all the seeds."""
+    corpus = data.read_tokens(folder / data.TRAIN_FILE)
+    loaders = {seed: data.Loader(config, corpus, seed=seed, device=torch.device("cpu")) for seed in seeds}
+    counts = {seed: loader.count_targets(num_updates) for seed, loader in loaders.items()}
+    validation = data.num_validation_targets(data.read_tokens(folder / data.VALIDATION_FILE), config.targets)
+    numbers = sorted(set(counts.values()))
+    print(f"updates = {num_updates}")
+    if len(numbers) == 1:
+        fixed = all(loader.targets_are_fixed for loader in loaders.values())
+        scope = "with every seed" if fixed else f"with the seeds {', '.join(map(str, seeds))}; others may differ"
+        print(f"targets = {numbers[0]}  # {scope}")
+    else:
+        print("".join(f"# seed {seed}: {number} targets\n" for seed, number in counts.items()), end="")
+    print(f"validation_targets = {validation}")
+    return len(numbers) == 1
 
 
 def main() -> int:
@@ -74,6 +111,8 @@ def main() -> int:
         torch.set_num_threads(arguments.threads)
     try:
         config = read_entries(arguments.entries)
+        if arguments.count:
+            return count_main(config, arguments)
         trainer = make_trainer(
             arguments.backend, config, folder=arguments.data, seed=arguments.seed, device=arguments.device
         )

@@ -44,6 +44,7 @@ class Config:
         consensus: "atc", adapt then combine.
         gamma: share of the ring average in a combination, in (0, 1], or "adaptive": lr(update) / lr.
         targets: "all" bytes are predicted, or those of "speech" alone: no headings, speakers, stage directions.
+        whole_windows: whether the shorter window at the end of the corpus is left out, so that every batch is full.
         tied: whether the output head shares the embedding.
         vocab: size of the vocabulary; bytes need 256.
         log_every: updates between two log lines.
@@ -68,6 +69,7 @@ class Config:
     consensus: str = "atc"
     gamma: float | str = 1.0
     targets: str = "all"
+    whole_windows: bool = False
     tied: bool = True
     vocab: int = 256
     log_every: int = 50
@@ -86,7 +88,7 @@ _CHOICES = {
     "consensus": ("atc",),
     "targets": ("all", "speech"),
 }
-_FLAGS = ("tied", "deterministic")
+_FLAGS = ("whole_windows", "tied", "deterministic")
 _SMALLEST_COUNT = {
     "workers": 1,
     "batch": 1,

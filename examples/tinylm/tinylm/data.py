@@ -2,8 +2,8 @@
 
 An epoch cuts the corpus, from a random phase on, into windows of `context` targets and deals a random order of them
 out: microbatch m of worker w takes the m-th group of `batch` windows from the w-th share. Shares do not overlap. The
-last window of the corpus is shorter; its missing targets are IGNORED, and so is what the configuration does not want
-predicted. Nothing but caches is kept between calls.
+last window of the corpus is shorter, unless whole windows alone are asked for; its missing targets are IGNORED, and so
+is what the configuration does not want predicted. Nothing but caches is kept between calls.
 """
 
 from collections.abc import Iterator
@@ -13,6 +13,7 @@ from pathlib import Path
 
 import torch
 from torch import Tensor
+from torch.nn import functional
 
 from tinylm.config import Config, ConfigError
 
@@ -104,13 +105,32 @@ class Loader:
         groups = order.view(self._config.workers, -1)[:, micro * batch : (micro + 1) * batch]
         return phase + groups * self._config.context
 
+    @property
+    def targets_are_fixed(self) -> bool:
+        """Whether every update has the same number of targets with every seed."""
+        return self._predicted is None and self._config.whole_windows
+
+    def count_targets(self, num_updates: int) -> int:
+        """The targets of the first updates, over all workers, without making their batches."""
+        before = None if self._predicted is None else functional.pad(self._predicted.cumsum(0), (1, 0))
+        return sum(self._count_targets(self.place(update), before) for update in range(num_updates))
+
+    def _count_targets(self, place: Place, before: Tensor | None) -> int:
+        starts = torch.cat([self.starts(place.epoch, place.first + micro) for micro in range(place.count)])
+        rooms = _rooms(self._corpus, starts, self._config.context)
+        if before is None:
+            return int(rooms.sum())
+        return int((before[starts + 1 + rooms] - before[starts + 1]).sum())
+
     def _batch(self, epoch: int, micro: int) -> Batch:
         return _make_batch(
             self._corpus, self.starts(epoch, micro), self._offsets, predicted=self._predicted, device=self._device
         )
 
     def _num_windows(self, phase: int) -> int:
-        return -(-(len(self._corpus) - 1 - phase) // self._config.context)
+        room = len(self._corpus) - 1 - phase
+        whole, rest = divmod(room, self._config.context)
+        return whole if self._config.whole_windows or not rest else whole + 1
 
     def _make_order(self, epoch: int) -> tuple[int, Tensor]:
         """Phase and order of an epoch; the order holds equal shares of whole microbatches for all workers."""
@@ -135,6 +155,12 @@ def predicted_bytes(corpus: Tensor, which: str) -> Tensor | None:
     return ~marked[line]
 
 
+def num_validation_targets(corpus: Tensor, which: str) -> int:
+    """The targets of validation_batches: all bytes but the first, as far as they are predicted."""
+    predicted = predicted_bytes(corpus, which)
+    return len(corpus) - 1 if predicted is None else int(predicted[1:].sum())
+
+
 def validation_batches(
     corpus: Tensor, *, context: int, batch: int, which: str, device: torch.device
 ) -> Iterator[Batch]:
@@ -151,7 +177,7 @@ def _make_batch(
 ) -> Batch:
     """The windows that begin at `starts` [workers, batch]."""
     context = len(offsets) - 1
-    room = (len(corpus) - 1 - starts).clamp(max=context)
+    room = _rooms(corpus, starts, context)
     windows = _windows(corpus, starts, offsets)
     targets = windows[..., 1:]
     num_targets = room.sum(dim=1).tolist()
@@ -165,6 +191,11 @@ def _make_batch(
         targets=_moved(targets, device),
         num_targets=tuple(num_targets),
     )
+
+
+def _rooms(corpus: Tensor, starts: Tensor, context: int) -> Tensor:
+    """How many targets the windows that begin at `starts` have room for."""
+    return (len(corpus) - 1 - starts).clamp(max=context)
 
 
 def _windows(corpus: Tensor, starts: Tensor, offsets: Tensor) -> Tensor:

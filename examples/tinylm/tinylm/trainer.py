@@ -18,7 +18,8 @@ from tinylm.data import Batch, Loader
 PARAMETERS = "parameters"
 GRADIENTS = "gradients"
 MOMENTS = ("exp_avg", "exp_avg_sq")
-EVALUATION_TOKENS = 16384
+# Enough for a kernel to be worth its call, and few enough for a CPU's caches.
+EVALUATION_TOKENS = {"cpu": 4096, "cuda": 16384}
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 
 
@@ -285,7 +286,7 @@ class Trainer:
         batches = data.validation_batches(
             data.read_tokens(self._folder / data.VALIDATION_FILE),
             context=context,
-            batch=max(EVALUATION_TOKENS // context, 1),
+            batch=max(EVALUATION_TOKENS.get(self.device.type, 16384) // context, 1),
             which=self.config.targets,
             device=self.device,
         )

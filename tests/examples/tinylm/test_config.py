@@ -43,6 +43,7 @@ def test_defaults_fill_what_is_not_given() -> None:
         ("scale_growth", 0),
         ("targets", "prose"),
         ("tied", 1),
+        ("whole_windows", 1),
         ("deterministic", "yes"),
         ("deterministic", 1),
         ("workers", 4),

@@ -8,7 +8,16 @@ import pytest
 import torch
 
 from tinylm.config import ConfigError, read_config
-from tinylm.data import IGNORED, Batch, Loader, mixed_seed, predicted_bytes, read_tokens, validation_batches
+from tinylm.data import (
+    IGNORED,
+    Batch,
+    Loader,
+    mixed_seed,
+    num_validation_targets,
+    predicted_bytes,
+    read_tokens,
+    validation_batches,
+)
 
 CPU = torch.device("cpu")
 
@@ -146,3 +155,33 @@ def test_neighbouring_seeds_share_no_stream() -> None:
     seeds = [mixed_seed(a, b) for a in range(30) for b in range(30)]
     assert Counter(seeds).most_common(1)[0][1] == 1
     assert all(0 <= seed < 2**63 for seed in seeds)
+
+
+@pytest.mark.parametrize("which", ["all", "speech"])
+@pytest.mark.parametrize("whole", [False, True])
+def test_targets_are_counted_without_batches_as_they_are_with_them(script: Path, which: str, whole: bool) -> None:
+    loader = _packed(script, accumulation=3, targets=which, whole_windows=whole)
+    num_updates = 2 * loader.epoch_microbatches // 3
+    batches = [batch for update in range(num_updates) for batch in loader.microbatches(update)]
+    assert loader.count_targets(num_updates) == sum(sum(batch.num_targets) for batch in batches)
+    assert loader.count_targets(0) == 0
+
+
+def test_with_whole_windows_every_batch_is_full_with_every_seed(corpus: Path) -> None:
+    for seed in range(4):
+        loader = _loader(corpus, batch=1, context=64, seed=seed, whole_windows=True)
+        num_updates = 3 * loader.epoch_microbatches
+        batches = [batch for update in range(num_updates) for batch in loader.microbatches(update)]
+        assert {batch.num_targets for batch in batches} == {(64,)}
+        assert loader.targets_are_fixed
+        starts = torch.cat([loader.starts(1, micro) for micro in range(loader.epoch_microbatches)], dim=1)
+        assert starts.numel() == torch.unique(starts).numel()
+    assert not _loader(corpus).targets_are_fixed
+    assert not _loader(corpus, whole_windows=True, targets="speech").targets_are_fixed
+
+
+@pytest.mark.parametrize("which", ["all", "speech"])
+def test_validation_targets_are_counted_as_they_are_scored(script: Path, which: str) -> None:
+    corpus = read_tokens(script / "val.bin")
+    batches = validation_batches(corpus, context=16, batch=5, which=which, device=CPU)
+    assert num_validation_targets(corpus, which) == sum(batch.num_targets[0] for batch in batches)
