@@ -28,9 +28,11 @@ setup: $(STAMP) ## Create .venv with everything that the other targets need
 $(CORPUS)/train.bin: $(STAMP) examples/tinylm/prepare_corpus.py
 	$(BIN)/python examples/tinylm/prepare_corpus.py --out $(CORPUS)
 
+# What is tried out here is no try against anybody's baseline.
+demo bench bench-slurm: export CAMPAIGN_REGISTRY = $(abspath build)/tried-out.jsonl
 demo: $(STAMP) $(CORPUS)/train.bin ## Freeze, submit, collect and report a small real campaign on this machine
 	@test ! -e $(DEMO) || chmod -R u+w $(DEMO) # frozen trees are read-only
-	rm -rf $(DEMO)
+	rm -rf $(DEMO) $(CAMPAIGN_REGISTRY)
 	$(BIN)/campaign freeze examples/demo/campaign.toml --home $(DEMO)
 	$(BIN)/campaign freeze --candidate --config examples/demo/campaign.toml --home $(DEMO)
 	$(BIN)/campaign submit --home $(DEMO) --cluster local --wait --yes || test $$? -eq 4

@@ -159,8 +159,8 @@ def _convergence_rules(numbers: Mapping[str, Any]) -> tuple[str, ...]:
         )
     cut = (
         f"A run may be cut into {plural(numbers['max_segments'], 'segment')}, each of which goes on from a checkpoint "
-        f"of the one before; one is written every {plural(numbers['checkpoint_s'], 'second')}. All segments are one "
-        "attempt."
+        f"of those before; checkpoints are at most about {plural(numbers['checkpoint_s'], 'second')} apart. All "
+        "segments are one attempt."
     )
     return gate, cut
 
