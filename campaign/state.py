@@ -258,7 +258,7 @@ def _ended_without_receipt(facts: AttemptFacts, allocation: Allocation, where: A
         return Ending(where.ended.reason), f"its allocation ended before it was made: {where.ended.reason}"
     ending = ending_of_state(job.state, began=facts.began)
     if ending in (Ending.LOST, Ending.CANCELLED) and allocation.cancelled is not None:
-        return Ending.CANCELLED, f"cancelled: {allocation.cancelled.reason}"
+        return Ending.CANCELLED, f"campaign cancel: {allocation.cancelled.reason}"
     return ending, f"its job {job.job} ended as {job.state or 'gone'} without a receipt"
 
 
@@ -310,7 +310,7 @@ def _with_wish(receipt: Receipt, allocation: Allocation) -> str:
     """Return a receipt's reason; the harness knows no more than that it was told to stop, and the ledger says why."""
     if receipt.ending is not Ending.CANCELLED or allocation.cancelled is None:
         return receipt.reason
-    return "; ".join(filter(None, [f"cancelled: {allocation.cancelled.reason}", receipt.reason]))
+    return "; ".join(filter(None, [f"campaign cancel: {allocation.cancelled.reason}", receipt.reason]))
 
 
 def resolve_attempt(

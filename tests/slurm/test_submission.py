@@ -23,6 +23,7 @@ from campaign.submission.ending import cancel
 from campaign.submission.wait import Pace, wait_for_jobs
 from tests.campaign.submission.support import SUBMITTER
 from tests.slurm.cluster import Cluster
+from tests.support import training
 from tests.support.cli import expect_json
 from tests.support.home import CANDIDATE
 from tests.support.jobs import RESOURCES, JobHome, make_job_home
@@ -151,6 +152,46 @@ def test_a_job_whose_harness_dies_is_lost_and_made_again(home: JobHome) -> None:
     assert submit(desk) == 1
     assert wait(desk)["baseline/pilot/sync-b4"] is SlotState.COMPLETED
     assert Started.read(home.paths.allocation("a00005").started).job.scheduler == "slurm"
+
+
+def test_a_run_that_is_killed_and_then_told_to_stop_goes_on_from_what_each_segment_saved(
+    tmp_path: Path, slurm_cluster: Cluster
+) -> None:
+    assert slurm_cluster.conf.is_file()
+    run = "baseline/run/sync/s45"
+    rules = training.make_rules("sync", seeds=(45,))
+    home = make_job_home(tmp_path / "home", repeats=1, candidate=False, convergence=rules)
+    home.wish(die={f"{run}/1/1": True})
+    desk, wish = make_real_desk(home), Wish(candidate="", cluster="slurm", only=run)
+
+    def go() -> None:
+        desk.settle(quiet)
+        order = desk.order(wish, desk.view(""), desk.array_limit("slurm"))
+        desk.hand_over(wish, order, quiet)
+
+    def ended() -> SlotState:
+        wait_for_jobs(lambda: desk.view(""), PACE, sleep=time.sleep, show=quiet)
+        return desk.view("").slots[run].state
+
+    go()
+    assert ended() is SlotState.PLANNED
+    go()
+    assert ended() is SlotState.CUT
+    home.hold.touch()
+    go()
+    deadline = time.monotonic() + 60
+    while (running := desk.view("").slots[run].attempts[-1]).state is not AttemptState.RUNNING:
+        assert time.monotonic() < deadline
+        time.sleep(0.2)
+    subprocess.run(["scancel", "--signal=USR2", running.job], check=True)
+    assert ended() is SlotState.CUT
+    home.hold.unlink()
+    go()
+    assert ended() is SlotState.COMPLETED
+    segments = desk.view("").slots[run].attempts
+    assert [(one.segment, one.ending) for one in segments] == [(1, "lost"), (2, "time_limit"), (3, "completed")]
+    resumed = [desk.history().attempt(one.key).resume for one in segments]
+    assert [(one.segment, one.update) if one else None for one in resumed] == [None, (1, 10), (2, 20)]
 
 
 def test_a_refused_submission_says_what_sbatch_said(tmp_path: Path, slurm_cluster: Cluster) -> None:
