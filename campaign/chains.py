@@ -104,6 +104,21 @@ def check_chain(chain: Sequence[Link], recipe: documents.Recipe, max_segments: i
     yield from _check_result(chain, recipe)
 
 
+def check_next_attempt(chain: Sequence[Link], max_segments: int) -> Iterator[Finding]:
+    """Yield a finding where a run was begun anew although an attempt at it could still go on.
+
+    Args:
+        chain: The segments of an attempt that another one followed.
+        max_segments: Most segments of an attempt.
+    """
+    last = chain[-1]
+    known = last.given_up_as
+    if known is None or (known in CUTS and last.segment < max_segments):
+        state = f"ended {known}, after which the same attempt goes on" if known is not None else "has no ending"
+        what = f"attempt {last.attempt.attempt + 1} was planned, although segment {last.segment} {state}"
+        yield Finding(where=str(last.folder.root), what=what)
+
+
 # --- the order of segments --------------------------------------------------------------------------------------------
 
 

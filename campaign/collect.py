@@ -271,6 +271,7 @@ def read_home(paths: HomePaths, frozen: Frozen, entries: Sequence[documents.Entr
     for whole, attempts in groupby(_intended(history), key=lambda one: (one.slot, one.attempt)):
         _read_attempt(plans, whole, list(attempts), found)
     _refuse_vanished(paths, found, known)
+    _refuse_early(frozen, history, found)
     found.findings.extend(_strangers(paths, history))
     found.findings.extend(found.book.disagreements())
     return found
@@ -281,6 +282,17 @@ def _key_of(name: str) -> AttemptKey:
         return AttemptKey.parse(name)
     except ValueError as error:
         raise EvidenceError(f"collected {error}", where="ledger.jsonl") from error
+
+
+def _refuse_early(frozen: Frozen, history: acts.History, found: _Found) -> None:
+    """Refuse every attempt at a run that was planned while the one before it could still go on."""
+    rules = frozen.protocol.convergence
+    for (slot, number), chain in list(found.chains.items()):
+        following = (slot, number + 1)
+        if rules is not None and any(key.attempt == number + 1 for key in history.slots[slot]):
+            findings = list(chains.check_next_attempt(chain, rules.max_segments))
+            if findings:
+                found.refuse(following, findings)
 
 
 def _refuse_vanished(paths: HomePaths, found: _Found, known: Mapping[str, str]) -> None:

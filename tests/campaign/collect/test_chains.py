@@ -671,6 +671,28 @@ def test_a_segment_planned_otherwise_than_intended_is_found(home: Home, slot: do
     assert f"{RUN} attempt 1 segment 2 is planned otherwise than in the ledger's intent" in found(home)
 
 
+@pytest.mark.parametrize("is_sealed", [True, False])
+def test_a_run_is_not_begun_anew_while_an_attempt_can_go_on(home: Home, slot: documents.Slot, is_sealed: bool) -> None:
+    home.segment(slot, ending=Ending.PREEMPTED, is_sealed=is_sealed)
+    home.segment(slot, 2, 1)
+    text = found(home)
+    assert "attempt 2 was planned, although segment 1 ended preempted, after which the same attempt goes on" in text
+    assert lines(home) == [(1, "a0001", "preempted", int(is_sealed))]
+
+
+def test_a_run_is_not_begun_anew_beside_an_attempt_under_way(home: Home, slot: documents.Slot) -> None:
+    home.segment(slot, ending=Ending.LOST, is_sealed=False, is_ended=False)
+    home.segment(slot, 2, 1)
+    assert "attempt 2 was planned, although segment 1 has no ending" in found(home)
+
+
+def test_an_ending_that_allows_no_other_attempt_is_acceptances_affair(home: Home, slot: documents.Slot) -> None:
+    home.segment(slot, ending=Ending.CRASH)
+    home.segment(slot, 2, 1)
+    assert run(home).findings == ()
+    assert lines(home) == [(1, "a0001", "crash", 1), (2, "a0002", "completed", 1)]
+
+
 # --- what was collected before ----------------------------------------------------------------------------------------
 
 
