@@ -228,7 +228,7 @@ class Training:
         return bool(saved) and saved[-1].update == self._update
 
     def _heed(self) -> None:
-        """Stop if a signal was heard, and save what would be lost.
+        """Stop if a signal was heard and a step is left to do, and save what would be lost.
 
         Raises:
             EndedError: It was the side's own.
@@ -236,7 +236,7 @@ class Training:
         """
         self._bench.signals.check()
         received = self._bench.signals.received
-        if received is None:
+        if received is None or self._next_step() is None:
             return
         if self._has_trained() and not self._is_saved_here():
             self._save()
