@@ -186,12 +186,12 @@ def _chance_at_second_only(first: Look, second: Look, theta: float) -> float:
 
     num, root = first.num_seeds, math.sqrt(first.num_seeds)
     cuts = _cuts(first, abs(theta) * root)
-    r1, weights_r1 = (part[:, None, None] for part in _chi_points(first.degrees, 40, cuts))
+    r1, weights_r1 = (part[:, None, None] for part in _chi_points(first.degrees, 64, cuts))
     r2, weights_r2 = (part[None, :, None] for part in _added_points(second.num_seeds - num - 1))
     half = first.quantile * r1 / math.sqrt(num * first.degrees)
     low = np.maximum(np.maximum(-half, theta - _REACH / root), _least_mean(second, num, r1**2 + r2**2))
     high = np.maximum(np.minimum(half, theta + _REACH / root), low)
-    points, weights = _legendre(40)
+    points, weights = _legendre(64)
     # With the square of the points, what grows like a square root above `low` is smooth.
     m1 = low + (high - low) * points**2
     weights_m1 = (high - low) * 2 * points * weights * math.sqrt(num / (2 * math.pi))
