@@ -227,6 +227,19 @@ def test_the_page_prints(browser: Any) -> None:
     assert 2 <= pdf.count(b"/Type /Page\n") <= 20
 
 
+def test_on_paper_no_table_or_plot_of_a_recipe_is_cut_off(report: Path) -> None:
+    a4_inside_px = 703
+    with open_browser(width=a4_inside_px, height=1000) as driver:
+        emulate(driver, media="print")
+        driver.get(report.as_uri())
+        script = """return [...document.querySelectorAll('#convergence-section table, #convergence-section .plot')]
+            .filter((each) => each.closest('details:not([open])') === null)
+            .map((each) => [each.id, each.getBoundingClientRect().right])"""
+        edges = driver.execute_script(script)
+    assert len(edges) > 4 * len(LOSSES)
+    assert [name for name, right in edges if right > a4_inside_px + 1] == []
+
+
 def test_a_narrow_screen_scrolls_tables_not_the_page(report: Path) -> None:
     with open_browser(width=390, height=800) as driver:
         driver.get(report.as_uri())
