@@ -5,6 +5,7 @@ from __future__ import annotations
 import concurrent.futures
 import contextlib
 import ctypes
+import datetime as dt
 import os
 import re
 import select
@@ -232,6 +233,20 @@ def explain_slurm(number: signal.Signals, job: Mapping[str, str], *, left_s: flo
     return Ending.CANCELLED, told
 
 
+def _read_end(variable: str, shown: str) -> float | None:
+    """Return when a job's time limit ends, in seconds since the epoch; None if nobody says.
+
+    Args:
+        variable: What the job's environment says; empty before Slurm 23.02.
+        shown: ``EndTime`` of ``scontrol``, in this host's local time.
+    """
+    if variable.isdecimal():
+        return float(variable)
+    with contextlib.suppress(ValueError, OverflowError):
+        return dt.datetime.fromisoformat(shown).timestamp()
+    return None
+
+
 def parse_scontrol(text: str) -> dict[str, str]:
     """Return the fields of one line of ``scontrol show job -o``."""
     return dict(re.findall(r"(\S+?)=(\S*)", text))
@@ -261,8 +276,8 @@ def slurm_explainer(
     """
 
     def explain(number: signal.Signals) -> tuple[Ending, str]:
-        end = environment.get("SLURM_JOB_END_TIME", "")
-        left_s = float(end) - now() if end.isdecimal() else None
-        return explain_slurm(number, ask(environment["SLURM_JOB_ID"]), left_s=left_s)
+        job = ask(environment["SLURM_JOB_ID"])
+        end_s = _read_end(environment.get("SLURM_JOB_END_TIME", ""), job.get("EndTime", ""))
+        return explain_slurm(number, job, left_s=None if end_s is None else end_s - now())
 
     return explain

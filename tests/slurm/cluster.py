@@ -285,8 +285,41 @@ def _boot_slurm(cluster: Cluster) -> None:
     _start(cluster, "slurmctld", "slurmctld", "-D", user="slurm")
     wait_until("slurmctld", lambda: bool(_run(cluster, "sinfo", "-h")), cluster.log("slurmctld"))
     for node in NODES:
-        _start(cluster, f"slurmd-{node}", "slurmd", "-D", "-N", node)
+        start_node(cluster, node)
     wait_until("the nodes", lambda: num_idle(cluster) == len(NODES), cluster.log("slurmctld"))
+
+
+def start_node(cluster: Cluster, node: str) -> None:
+    """Start a node's daemon."""
+    _start(cluster, f"slurmd-{node}", "slurmd", "-D", "-N", node)
+
+
+def crash(cluster: Cluster, node: str) -> None:
+    """Let a node vanish: its daemon, and at the same moment everything that its jobs run."""
+    command = [b"slurmd", b"-D", b"-N", node.encode()]
+    conf = str(cluster.conf).encode()
+    daemon = [pid for pid, line, around in _processes() if line.split(b"\0")[:4] == command and conf in around]
+    own = f"SLURMD_NODENAME={node}".encode()
+    steps = [pid for pid, _, environment in _processes() if own in environment.split(b"\0")]
+    if not daemon or not steps:
+        raise ClusterError(f"nothing runs on {node}: daemon {daemon}, processes of jobs {steps}")
+    watchers = {_read_parent(pid) for pid in steps} - set(steps) - {1}
+    for pid in (*daemon, *watchers, *steps):
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+
+
+def _processes() -> Iterator[tuple[int, bytes, bytes]]:
+    """Yield pid, command line and environment of every process that can be looked at."""
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit() and int(entry.name) != os.getpid():
+            with contextlib.suppress(OSError):
+                yield int(entry.name), (entry / "cmdline").read_bytes(), (entry / "environ").read_bytes()
+
+
+def _read_parent(pid: int) -> int:
+    text = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
+    return int(text[text.rindex(")") + 1 :].split()[1])
 
 
 def num_idle(cluster: Cluster) -> int:

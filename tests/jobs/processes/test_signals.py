@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import datetime as dt
 import os
 import signal
 import subprocess
@@ -40,6 +41,15 @@ def test_a_scheduler_that_does_not_answer_leaves_the_clock() -> None:
     environment = {"SLURM_JOB_ID": "7", "SLURM_JOB_END_TIME": "1000"}
     explain = signals.slurm_explainer(environment, lambda: 950.0, lambda _job: {})
     assert explain(signal.SIGTERM)[0] is Ending.TIME_LIMIT
+
+
+@pytest.mark.parametrize(
+    ("end_s", "ending"), [(1000, Ending.TIME_LIMIT), (5000, Ending.PREEMPTED), (None, Ending.PREEMPTED)]
+)
+def test_where_the_environment_does_not_say_when_a_job_ends_slurm_does(end_s: float | None, ending: Ending) -> None:
+    shown = "Unknown" if end_s is None else dt.datetime.fromtimestamp(end_s).isoformat()  # noqa: DTZ006 - as scontrol
+    explain = signals.slurm_explainer({"SLURM_JOB_ID": "7"}, lambda: 950.0, lambda _job: {"EndTime": shown})
+    assert explain(signal.SIGUSR2)[0] is ending
 
 
 @pytest.fixture
