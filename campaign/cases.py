@@ -86,7 +86,7 @@ def check_attempt(
             yield Finding(where=str(folder.tensors), what=f"a {planned.kind} compares no tensors")
     records = records_inputs(planned, protocol)
     if INPUTS in sealed.kept and not records:
-        yield Finding(where=str(folder.inputs), what="only a pilot of the baseline at a workload records inputs")
+        yield Finding(where=str(folder.inputs), what="only a pilot of the baseline records inputs, at a workload")
     elif INPUTS in sealed.kept:
         inputs = documents.Inputs.parse(sealed.kept[INPUTS], where=str(folder.inputs))
         yield from check_listing(inputs, planned.workload, protocol, str(folder.inputs))

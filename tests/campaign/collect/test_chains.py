@@ -781,4 +781,4 @@ def test_a_recipes_pilot_records_no_canonical_inputs(tmp_path: Path) -> None:
     assert "no pilot listed it" in found(home)
     home.folder(PILOT).inputs.write_bytes(home.inputs("sync-b4").to_bytes())
     home.seal(home.slot(PILOT), 1, "a0001")
-    assert "only a pilot of the baseline at a workload records inputs" in found(home)
+    assert "only a pilot of the baseline records inputs, at a workload" in found(home)
