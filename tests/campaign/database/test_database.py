@@ -234,7 +234,13 @@ def segment(number: int = 1, **fields: Any) -> SegmentRecord:
     return replace(made, **fields)
 
 
-LOST: dict[str, Any] = {"ending": Ending.LOST, "receipt_sha256": "", "start_sha256": "", "first_update": None, "update": None}
+LOST: dict[str, Any] = {
+    "ending": Ending.LOST,
+    "receipt_sha256": "",
+    "start_sha256": "",
+    "first_update": None,
+    "update": None,
+}
 
 
 def a_run(*segments: SegmentRecord) -> AttemptRecord:
