@@ -209,6 +209,17 @@ def copy_source(folder: Path) -> None:
     shutil.copytree(SOURCE, folder, ignore=shutil.ignore_patterns("__pycache__", "corpus"))
 
 
+def copy_mistrained(folder: Path, name: str) -> str:
+    """Copy the example with the variants of mistrained.py beside it; return the adapter of the one with that name.
+
+    The tree holds a file with the name, since a campaign knows its candidates by the digests of their trees.
+    """
+    copy_source(folder)
+    shutil.copy(tinylm_faults.FOLDER / "mistrained.py", folder)
+    (folder / "CANDIDATE").write_text(f"{name}\n")
+    return f"mistrained:{name}"
+
+
 def run_to_verdict(config: Path, *, cluster: str = "local") -> dict[str, Any]:
     """Freeze, submit, wait, collect and report; return the verdict."""
     home = config.parent / "home"

@@ -105,6 +105,51 @@ FAULTS = (
 )
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Training:
+    """A recipe on the plays, a few seconds long: its configuration, updates and exact targets."""
+
+    config: dict[str, Any]
+    updates: int
+    targets: int
+
+
+_SHORT: dict[str, Any] = {"size": "tiny", "context": 32, "warmup": 200, "whole_windows": True}
+CALM = Training(config={**_SHORT, "batch": 16, "lr": 0.003, "updates_total": 500}, updates=500, targets=256_000)
+"""Ends at 2.44; rounding alone moves its final losses by less than 0.0001."""
+LIVELY = Training(config={**_SHORT, "batch": 32, "lr": 0.004, "updates_total": 400}, updates=400, targets=409_600)
+"""Ends at 2.36, and needs its momentum; rounding alone moves its final losses by up to 0.003."""
+TRAINING_SEEDS = (45, 46, 47)
+VALIDATION_TARGETS = 471_542
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mistraining:
+    """A variant of mistrained.py that shows in where trainings end, if at all.
+
+    Attributes:
+        name: In mistrained.py.
+        training: What shows it.
+        least_nats: What the mean of its paired differences exceeds; None if it stays within the gate.
+    """
+
+    name: str
+    training: Training
+    least_nats: float | None
+
+
+MISTRAININGS = (
+    # +0.105, +0.111, +0.107 nats for the three seeds.
+    Mistraining(name="half_rate", training=CALM, least_nats=0.08),
+    # +0.110, +0.121, +0.113.
+    Mistraining(name="stuck_loader", training=CALM, least_nats=0.08),
+    # +0.044, +0.029, +0.051. On CALM +0.002, +0.025, +0.017; several workers train even better without momentum.
+    Mistraining(name="no_momentum", training=LIVELY, least_nats=0.03),
+    # -0.000, -0.003, -0.011: as good a training as the right one.
+    Mistraining(name="higher_rate", training=CALM, least_nats=None),
+)
+
+
 def workload_of(fault: Fault) -> str:
     """The name of the workload that shows a fault: that of the first fault with the same configuration."""
     return next(first.name for first in FAULTS if first.entries == fault.entries)

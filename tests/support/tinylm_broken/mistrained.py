@@ -1,0 +1,75 @@
+"""The fast backend with one fault each that shows, if at all, in where trainings end: `mistrained:NAME`.
+
+Put beside a copy of the example. Each class is the fault that its first line names, and nothing else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import torch
+from torch import Tensor
+
+import adapter
+from tinylm import build
+from tinylm.config import Config
+from tinylm.data import Batch
+from tinylm.fast import Fast
+
+STUCK = 8
+
+
+class HalfRate(Fast):
+    """The learning rate is half of what the schedule says."""
+
+    def __init__(self, config: Config, *, seed: int, device: torch.device) -> None:
+        super().__init__(config, seed=seed, device=device)
+        self._lr_table.mul_(0.5)
+
+
+class StuckLoader(Fast):
+    """Every batch is trained on eight times before the next one comes."""
+
+    _kept: Sequence[Batch] = ()
+
+    def local_update(self, batches: Sequence[Batch], update: int) -> Tensor:
+        if update % STUCK == 0 or not self._kept:
+            self._kept = batches
+        return super().local_update(self._kept, update)
+
+
+class NoMomentum(Fast):
+    """beta1 is 0: the optimizer forgets every gradient at once."""
+
+    def __init__(self, config: Config, *, seed: int, device: torch.device) -> None:
+        super().__init__(config, seed=seed, device=device)
+        for arena in self._arenas:
+            arena.optimizer.betas = (0.0, arena.optimizer.betas[1])
+
+
+class HigherRate(Fast):
+    """The learning rate is 3% higher than what the schedule says, which no training can show."""
+
+    def __init__(self, config: Config, *, seed: int, device: torch.device) -> None:
+        super().__init__(config, seed=seed, device=device)
+        self._lr_table.mul_(1.03)
+
+
+FAULTS: dict[str, type[Fast]] = {
+    "half_rate": HalfRate,
+    "stuck_loader": StuckLoader,
+    "no_momentum": NoMomentum,
+    "higher_rate": HigherRate,
+}
+build.BACKENDS.update(FAULTS)
+
+
+def __getattr__(name: str) -> Callable[..., adapter.Session]:
+    """`mistrained:NAME` for each fault."""
+    if name not in FAULTS:
+        raise AttributeError(name)
+
+    def make(config: dict[str, object], *, seed: int, device: str) -> adapter.Session:
+        return adapter.Session(name, config, seed=seed, device=device)
+
+    return make
