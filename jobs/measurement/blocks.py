@@ -75,13 +75,20 @@ class Calibration:
     """Saving it, the copy into the home included; None as before."""
 
 
-def check_clock(claimed_s: float, seconds: float, rules: Rules, what: str) -> None:
+def check_clock(claimed_s: float, seconds: float, rules: Rules, what: str, *, steps: int = 1) -> None:
     """Refuse a worker's seconds that are not the parent's.
+
+    Args:
+        claimed_s: The worker's.
+        seconds: The parent's.
+        rules: The rules.
+        what: What took so long.
+        steps: How many steps that is the sum of: each may be held up by as much as one alone.
 
     Raises:
         EndedError: They differ by more than the rules allow.
     """
-    tolerance_s = max(rules.clock_absolute_s, rules.clock_relative * seconds)
+    tolerance_s = max(steps * rules.clock_absolute_s, rules.clock_relative * seconds)
     if not abs(claimed_s - seconds) <= tolerance_s:
         text = f"the side says {claimed_s:.6f} s, the parent's clock {seconds:.6f} s; allowed is {tolerance_s:.6f} s"
         raise EndedError(Ending.CLOCK_DISAGREEMENT, f"{what}: {text}")

@@ -28,6 +28,7 @@ class Stopwatch:
     own_s: float = 0.0
     """Of the harness's own part: copying."""
     _claimed_s: float = 0.0
+    _steps: int = 0
 
     @property
     def seconds(self) -> float:
@@ -38,14 +39,15 @@ class Stopwatch:
         """Add a step of the side.
 
         The sums are compared with the worker's, not each step: a run has thousands, and one that the machine holds up
-        is no disagreement.
+        for longer than the rules allow for is no disagreement.
 
         Raises:
             EndedError: They disagree.
         """
         self.side_s += seconds
         self._claimed_s += claimed_s
-        check_clock(self._claimed_s, self.side_s, rules, what)
+        self._steps += 1
+        check_clock(self._claimed_s, self.side_s, rules, what, steps=self._steps)
 
 
 @dataclass(slots=True, kw_only=True)

@@ -22,11 +22,18 @@ def test_one_step_that_the_machine_holds_up_is_no_disagreement_of_the_clocks() -
     assert watch.side_s == pytest.approx(22.3)
 
 
+def test_short_steps_may_each_be_held_up_by_as_much_as_one_alone() -> None:
+    watch = Stopwatch()
+    watch.add(0.02, 0.0, RULES, "updates")
+    watch.add(0.05, 0.001, RULES, "updates")
+    assert watch.side_s == pytest.approx(0.07)
+
+
 def test_clocks_that_go_apart_end_the_run() -> None:
     watch = Stopwatch()
     watch.add(2.0, 1.96, RULES, "updates")
     with pytest.raises(EndedError) as caught:
-        watch.add(2.0, 1.95, RULES, "updates")
+        watch.add(2.0, 1.93, RULES, "updates")
     assert caught.value.ending is Ending.CLOCK_DISAGREEMENT
 
 
