@@ -8,22 +8,25 @@ from pathlib import Path
 import pytest
 
 from campaign.config.load import load_config
-from campaign.documents import NumericalRules, Protocol
+from campaign.documents import ConvergenceRules, NumericalRules, Protocol
 from campaign.protocol import build_protocol
 
 ROOT = Path(__file__).parents[3]
 
 
+DEMO = ROOT / "examples" / "demo" / "campaign.toml"
+
+
 @pytest.fixture(scope="module")
 def protocol() -> Protocol:
-    return build_protocol(load_config(ROOT / "examples" / "demo" / "campaign.toml"))
+    return build_protocol(load_config(DEMO))
 
 
 def test_the_demo_has_four_workloads_in_two_categories_and_three_repeats(protocol: Protocol) -> None:
     assert len(protocol.workloads) >= 4
     assert len([category for category in protocol.categories if category.workloads]) >= 2
     assert protocol.throughput.repeats == 3
-    assert protocol.families == ("throughput", "numerical")
+    assert protocol.families == ("throughput", "numerical", "convergence")
 
 
 def test_the_demo_measures_controls_and_uses_one_thread(protocol: Protocol) -> None:
@@ -55,3 +58,25 @@ def test_every_workload_is_matched_with_the_default_rules_and_has_a_control(prot
     for kind in ("case", "control_case"):
         assert [slot.workload for slot in protocol.slots if slot.kind == kind] == names
     assert protocol.numerical == NumericalRules(required=("optimizer_check", "mix"))
+
+
+def test_two_recipes_are_trained_by_the_default_rules_with_curves_and_without_a_waiver(protocol: Protocol) -> None:
+    rules = protocol.convergence
+    assert rules is not None
+    assert rules.replace(recipes=()) == ConvergenceRules()
+    assert sum(slot.kind == "run" for slot in protocol.slots) == len(rules.recipes) * 3 * 2 == 12
+    declared = load_config(DEMO).convergence
+    assert declared is not None
+    assert declared.assumed_sd
+    assert not declared.power_waiver
+    for recipe in rules.recipes:
+        assert 3 * recipe.evaluate_every >= recipe.updates > 2 * recipe.evaluate_every
+
+
+def test_every_update_of_a_recipe_predicts_its_whole_batch(protocol: Protocol) -> None:
+    assert protocol.convergence is not None
+    for recipe in protocol.convergence.recipes:
+        config = recipe.config
+        assert config["whole_windows"]
+        assert config["updates_total"] == recipe.updates
+        assert recipe.targets == recipe.updates * config["workers"] * config["batch"] * config["context"]
