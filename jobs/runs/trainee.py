@@ -17,6 +17,8 @@ from ..processes.steps import alone
 
 Progress = dict[str, int | float | str]
 _MOST_SHOWN = 5
+_LEAST_S = 1.0
+"""Below so much time of a kind of step, two clocks say nothing: the machine may hold up the first ones for as long."""
 
 
 @dataclass(slots=True)
@@ -47,7 +49,8 @@ class Stopwatch:
         self.side_s += seconds
         self._claimed_s += claimed_s
         self._steps += 1
-        check_clock(self._claimed_s, self.side_s, rules, what, steps=self._steps)
+        if max(self.side_s, self._claimed_s) >= _LEAST_S:
+            check_clock(self._claimed_s, self.side_s, rules, what, steps=self._steps)
 
 
 @dataclass(slots=True, kw_only=True)

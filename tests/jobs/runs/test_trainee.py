@@ -22,11 +22,23 @@ def test_one_step_that_the_machine_holds_up_is_no_disagreement_of_the_clocks() -
     assert watch.side_s == pytest.approx(22.3)
 
 
-def test_short_steps_may_each_be_held_up_by_as_much_as_one_alone() -> None:
+def test_short_steps_are_not_compared_before_they_come_to_a_second() -> None:
     watch = Stopwatch()
-    watch.add(0.02, 0.0, RULES, "updates")
-    watch.add(0.05, 0.001, RULES, "updates")
-    assert watch.side_s == pytest.approx(0.07)
+    watch.add(0.4, 0.0, RULES, "updates")
+    watch.add(0.5, 0.5, RULES, "updates")
+    with pytest.raises(EndedError):
+        watch.add(0.1, 0.1, RULES, "updates")
+
+
+@pytest.mark.parametrize("claimed_s", [0.8, 1.2])
+def test_steps_of_a_second_may_each_be_held_up_by_as_much_as_one_alone(claimed_s: float) -> None:
+    watch = Stopwatch()
+    watch.add(0.9, 0.9, RULES, "updates")
+    for _ in range(3):
+        watch.add(0.1, 0.1, RULES, "updates")
+    watch.add(1.0, claimed_s, RULES, "updates")
+    with pytest.raises(EndedError):
+        watch.add(1.0, 2 * claimed_s - 1.0, RULES, "updates")
 
 
 def test_clocks_that_go_apart_end_the_run() -> None:

@@ -1,0 +1,128 @@
+"""Candidates of tinylm whose trainings end elsewhere, through whole campaigns of real runs."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.cli import expect, expect_json, run_campaign
+from tests.support.tinylm import CORPUS, copy_mistrained, copy_source, prepare_corpus
+from tests.support.tinylm_faults import CALM, LIVELY, MISTRAININGS, VALIDATION_TARGETS, Mistraining, Training
+
+pytestmark = pytest.mark.slow
+RECIPES = {"calm": CALM, "lively": LIVELY}
+CONFIG = """
+name = "mistrained"
+baseline_first = false
+
+[baseline]
+source = "{folder}/source"
+adapter = "adapter:native"
+python = "{python}"
+environment = {{ TINYLM_DATA = "${{data.plays}}" }}
+
+[candidate]
+source = "{source}"
+adapter = "{adapter}"
+python = "{python}"
+environment = {{ TINYLM_DATA = "${{data.plays}}" }}
+
+[data.plays]
+path = "{corpus}"
+
+[throughput]
+window_s = "0.05"
+pilot_s = "0.05"
+clock_absolute_s = "10"
+solo = false
+controls = false
+
+[convergence]
+assumed_sd = "0.0018"
+assumed_sd_source = "three seeds of these recipes differed by less between the two right backends"
+
+[[workload]]
+name = "short"
+production = true
+config = {{ size = "micro", batch = 2, context = 32 }}
+"""
+RECIPE = """
+[[recipe]]
+name = "{name}"
+config = {config}
+targets = {targets}
+validation_targets = {validation_targets}
+updates = {updates}
+evaluate_every = {updates}
+"""
+
+
+def write_config(folder: Path, name: str, source: Path, adapter: str) -> Path:
+    """Write the campaign with one candidate; the baseline's tables are the same in all."""
+    parts = [CONFIG.format(folder=folder, python=sys.executable, source=source, adapter=adapter, corpus=CORPUS)]
+    for recipe, training in RECIPES.items():
+        entries = ", ".join(f"{key} = {json.dumps(value)}" for key, value in training.config.items())
+        parts.append(
+            RECIPE.format(
+                name=recipe,
+                config=f"{{ {entries} }}",
+                targets=training.targets,
+                updates=training.updates,
+                validation_targets=VALIDATION_TARGETS,
+            )
+        )
+    path = folder / f"{name}.toml"
+    path.write_text("".join(parts))
+    return path
+
+
+@pytest.fixture(scope="module")
+def campaign(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a home whose baseline has been trained."""
+    prepare_corpus()
+    folder = tmp_path_factory.mktemp("mistrained")
+    copy_source(folder / "source")
+    config = write_config(folder, "right", folder / "source", "adapter:fast")
+    expect(0, "freeze", config, "--home", folder / "home")
+    submit(folder, "baseline/run/*")
+    return folder
+
+
+def submit(folder: Path, only: str) -> None:
+    done = run_campaign("submit", "--home", folder / "home", "--cluster", "local", "--wait", "--yes", "--only", only)
+    assert done.returncode == 0, done.stderr
+
+
+def judge(folder: Path, name: str, source: Path, adapter: str, training: Training) -> dict[str, Any]:
+    """Train a candidate by one recipe; return the gate of that recipe."""
+    config = write_config(folder, name, source, adapter)
+    frozen = expect_json(0, "freeze", "--candidate", "--config", config, "--home", folder / "home")
+    recipe = next(known for known, one in RECIPES.items() if one is training)
+    submit(folder, f"{frozen['id']}/run/{recipe}/*")
+    expect(0, "report", "--home", folder / "home", "--candidate", frozen["id"], "--exit-zero")
+    verdict = json.loads((folder / "home" / "evaluations" / frozen["id"] / "verdict.json").read_bytes())
+    (gate,) = [gate for gate in verdict["gates"] if gate["id"] == f"convergence/{recipe}"]
+    return dict(gate)
+
+
+def test_the_right_candidate_is_shown_to_be_no_worse(campaign: Path) -> None:
+    gate = judge(campaign, "right", campaign / "source", "adapter:fast", CALM)
+    assert (gate["outcome"], gate["finding"]) == ("pass", "met")
+    assert gate["upper"] < float(gate["threshold"]) / 5
+
+
+@pytest.mark.parametrize("fault", MISTRAININGS, ids=lambda fault: fault.name)
+def test_a_fault_that_costs_enough_is_found_and_a_slight_one_is_not(fault: Mistraining, campaign: Path) -> None:
+    adapter = copy_mistrained(campaign / fault.name, fault.name)
+    gate = judge(campaign, fault.name, campaign / fault.name, adapter, fault.training)
+    if fault.least_nats is None:
+        assert (gate["outcome"], gate["finding"]) == ("pass", "met")
+    else:
+        margin = float(gate["threshold"])
+        assert (gate["outcome"], gate["finding"]) == ("not_qualified", "missed")
+        assert gate["lower"] >= margin
+        assert (gate["lower"] + gate["upper"]) / 2 > max(fault.least_nats, 3 * margin)
