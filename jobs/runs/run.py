@@ -304,6 +304,7 @@ class Training:
             self._session.record.path, self._path, f"result: engaged() says {self._session.record.engaged}"
         )
         check_loss(result.loss)
+        self._trainee.check_clocks()
         # What follows is no part of the run.
         self._record.whole = self.account()
         alone(self._session.leave())

@@ -17,8 +17,6 @@ from ..processes.steps import alone
 
 Progress = dict[str, int | float | str]
 _MOST_SHOWN = 5
-_LEAST_S = 1.0
-"""Below so much time of a kind of step, two clocks say nothing: the machine may hold up the first ones for as long."""
 
 
 @dataclass(slots=True)
@@ -37,20 +35,26 @@ class Stopwatch:
         """All of it."""
         return self.side_s + self.own_s
 
-    def add(self, seconds: float, claimed_s: float, rules: Rules, what: str) -> None:
+    def add(self, seconds: float, claimed_s: float) -> None:
         """Add a step of the side.
 
-        The sums are compared with the worker's, not each step: a run has thousands, and one that the machine holds up
-        for longer than the rules allow for is no disagreement.
-
-        Raises:
-            EndedError: They disagree.
+        Args:
+            seconds: On the parent's clock.
+            claimed_s: What the worker says.
         """
         self.side_s += seconds
         self._claimed_s += claimed_s
         self._steps += 1
-        if max(self.side_s, self._claimed_s) >= _LEAST_S:
-            check_clock(self._claimed_s, self.side_s, rules, what, steps=self._steps)
+
+    def check(self, rules: Rules, what: str) -> None:
+        """Compare the two clocks over all steps.
+
+        Not step by step: a run has thousands, and one that the machine holds up is no disagreement.
+
+        Raises:
+            EndedError: They disagree.
+        """
+        check_clock(self._claimed_s, self.side_s, rules, what, steps=max(self._steps, 1))
 
 
 @dataclass(slots=True, kw_only=True)
@@ -81,6 +85,15 @@ class Trainee:
     def _rules(self) -> Rules:
         return self.session.setting.protocol.rules
 
+    def check_clocks(self) -> None:
+        """Compare the side's clock with the parent's: over all updates, and over all evaluations.
+
+        Raises:
+            EndedError: They disagree.
+        """
+        self._times.train.check(self._rules, "all updates")
+        self._times.evaluate.check(self._rules, "all evaluations")
+
     def build(self) -> float:
         """Let the adapter build its object, which must offer all that a run needs; return when that began."""
         began_s = alone(self.session.build())
@@ -97,7 +110,7 @@ class Trainee:
         """
         limit_s = self.session.setting.limits.startup_s if is_first else None
         block, _ = alone(self.session.updates(updates, what, limit_s, is_timed=False))
-        self._times.train.add(block.seconds, block.claimed_s, self._rules, what)
+        self._times.train.add(block.seconds, block.claimed_s)
         return block
 
     def evaluate(self, what: str) -> float:
@@ -107,7 +120,7 @@ class Trainee:
             EndedError: It is not finite, or of another number of targets than the recipe's.
         """
         nats, targets, seconds, claimed_s = alone(self.session.ask({"do": "evaluate"}, what, _read_evaluation))
-        self._times.evaluate.add(seconds, claimed_s, self._rules, what)
+        self._times.evaluate.add(seconds, claimed_s)
         expected = self._recipe.validation_targets
         if targets != expected:
             text = f"evaluate() counted {targets} targets; the validation split of {self._recipe.name} has {expected}"
@@ -125,7 +138,7 @@ class Trainee:
         """Let the side write its state into a new folder."""
         folder.mkdir()
         command = {"do": "save", "folder": str(folder)}
-        self._times.save.add(*alone(self.session.ask(command, what, _read_seconds)), self._rules, what)
+        self._times.save.add(*alone(self.session.ask(command, what, _read_seconds)))
 
     def load(self, folder: Path, before: Mapping[str, int | float | str], what: str) -> None:
         """Let the side take up a state, and ask where it stands then.
@@ -139,7 +152,7 @@ class Trainee:
             EndedError: It stands elsewhere.
         """
         command = {"do": "restore", "folder": str(folder)}
-        self._times.load.add(*alone(self.session.ask(command, what, _read_seconds)), self._rules, what)
+        self._times.load.add(*alone(self.session.ask(command, what, _read_seconds)))
         if found := find_differences(before, self.progress(what)):
             shown = "; ".join(found[:_MOST_SHOWN])
             text = f"progress() differs in {len(found)} entries between saving and loading: {shown}"

@@ -104,8 +104,8 @@ CASES: dict[str, tuple[str, Ending, str, int]] = {
             "import sys; sys.modules['campaign_harness.worker.worker']._clock = lambda: 1.0\nimport hashlib",
         ),
         Ending.CLOCK_DISAGREEMENT,
-        "evaluation after update 10: the side says 0.000000 s",
-        1,
+        "all .*: the side says 0.000000 s",
+        2,
     ),
 }
 """Adapter, ending, reason, and how many checkpoints there are when it ends."""
