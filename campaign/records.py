@@ -9,6 +9,7 @@ from campaign import documents
 from campaign.database import AttemptRecord, SegmentRecord, StoredFile
 from campaign.errors import EvidenceError
 from campaign.sealed import SealedAttempt
+from campaign.state import reason_of
 from campaign.submission import acts
 from campaign.tries import Try
 
@@ -43,9 +44,11 @@ def _ended(one: Try) -> acts.EndedAttempt:
 
 
 def _ending_of(one: Try) -> tuple[formats.Ending, str]:
-    """Return how a try ended, and why; of one without a receipt the ledger's word."""
-    said = one.sealed.receipt if one.sealed is not None else _ended(one)
-    return said.ending, said.reason
+    """Return how a try ended, and why, as `campaign show` says it; of one without a receipt the ledger's word."""
+    if one.sealed is not None:
+        return one.sealed.receipt.ending, reason_of(one.sealed.receipt, one.allocation)
+    ended = _ended(one)
+    return ended.ending, ended.reason
 
 
 def _row_of(one: Try) -> formats.Row:

@@ -306,8 +306,15 @@ def _from_job(
     return AttemptState.ENDED, *_ended_without_receipt(facts, allocation, where)
 
 
-def _with_wish(receipt: Receipt, allocation: Allocation) -> str:
-    """Return a receipt's reason; the harness knows no more than that it was told to stop, and the ledger says why."""
+def reason_of(receipt: Receipt, allocation: Allocation) -> str:
+    """Return why a sealed attempt ended so, with the operator's reason where `campaign cancel` gave one.
+
+    The harness knows no more than that it was told to stop; the ledger says why.
+
+    Args:
+        receipt: What the attempt sealed.
+        allocation: Its allocation as the ledger knows it.
+    """
     if receipt.ending is not Ending.CANCELLED or allocation.cancelled is None:
         return receipt.reason
     return "; ".join(filter(None, [f"campaign cancel: {allocation.cancelled.reason}", receipt.reason]))
@@ -334,7 +341,7 @@ def resolve_attempt(
     """
     ending: Ending | None
     if facts.receipt is not None:
-        state, ending, reason = AttemptState.ENDED, facts.receipt.ending, _with_wish(facts.receipt, allocation)
+        state, ending, reason = AttemptState.ENDED, facts.receipt.ending, reason_of(facts.receipt, allocation)
         source = "receipt"
     elif facts.problem:
         state, ending, reason, source = AttemptState.UNKNOWN, None, facts.problem, "files"

@@ -93,6 +93,8 @@ class Try:
 
     attempt: acts.Attempt
     """What the ledger says of it."""
+    allocation: acts.Allocation
+    """What the ledger says of its allocation."""
     folder: AttemptPaths
     planned: documents.PlannedAttempt | None = None
     """None where there is no receipt."""
@@ -155,15 +157,17 @@ def read_try(plans: Plans, attempt: acts.Attempt) -> Try:
     """
     folder = plans.paths.attempt(attempt.slot, attempt.attempt, attempt.segment)
     allocation = plans.paths.allocation(attempt.allocation)
+    known_allocation = plans.history.allocations[attempt.allocation]
     _check_ended(plans.paths, attempt, folder)
     if not _has_receipt(folder):
         if known := plans.known.get(attempt.key.receipt_name):
             raise EvidenceError(f"collected before with SHA-256 {known}, now there is none", where=str(folder.receipt))
         if attempt.ended is None:
-            return Try(attempt=attempt, folder=folder)
+            return Try(attempt=attempt, allocation=known_allocation, folder=folder)
         start = _read_start(folder)
         return Try(
             attempt=attempt,
+            allocation=known_allocation,
             folder=folder,
             start=start,
             findings=tuple(check_job(start, allocation)) if start is not None else (),
@@ -179,6 +183,7 @@ def read_try(plans: Plans, attempt: acts.Attempt) -> Try:
         )
     return Try(
         attempt=attempt,
+        allocation=known_allocation,
         folder=folder,
         planned=planned,
         sealed=None if findings else sealed,

@@ -111,6 +111,24 @@ def test_a_run_that_was_stopped_for_good_is_missing(home: Home) -> None:
     assert provenance(home).missing_slots == ()
 
 
+def test_provenance_says_why_an_operator_stopped_a_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    home = freeze(tmp_path / "home", (), convergence=make_rules(seeds=(45, 46), quantile="6.314", extension=None))
+    cut, other = home.slot("baseline/run/sync/s45"), home.slot("baseline/run/sync/s46")
+    stopped = [
+        home.segment(cut, ending=Ending.CANCELLED, reason="SIGTERM"),
+        home.segment(other, ending=Ending.PREEMPTED, reason="SIGTERM"),
+    ]
+    home.append("cancelled", {"allocations": stopped, "reason": "the fan of node 7 is broken"})
+    freeze_candidate(home)
+    report(home)
+    attempts = {one.slot: one for one in provenance(home).attempts}
+    why = "campaign cancel: the fan of node 7 is broken; SIGTERM"
+    assert [attempts[cut.slot].reason, *(one.reason for one in attempts[cut.slot].segments)] == [why, why]
+    assert attempts[other.slot].reason == "SIGTERM"
+    main(["show", "--home", str(home.paths.root), cut.slot])
+    assert f"cancelled ({why})" in capsys.readouterr().out
+
+
 def home_allocation(home: Home) -> str:
     """Return the allocation of the candidate's third segment."""
     intents = [line for line in home.paths.ledger.read_bytes().splitlines() if b'"segment":3' in line]
