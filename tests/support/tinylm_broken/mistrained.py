@@ -48,7 +48,7 @@ class NoMomentum(Fast):
 
 
 class HigherRate(Fast):
-    """The learning rate is 3% higher than what the schedule says, which no training can show."""
+    """The learning rate is 3% higher than what the schedule says, which makes no training worse."""
 
     def __init__(self, config: Config, *, seed: int, device: torch.device) -> None:
         super().__init__(config, seed=seed, device=device)
