@@ -29,7 +29,7 @@ class RunProgress:
     """The last one."""
     max_segments: int
     update: int | None
-    """Updates that are safe: behind its newest checkpoint, or all of them; None if its folder cannot be looked at."""
+    """Updates that are safe: behind its newest checkpoint, or all of them; None if that cannot be told."""
     updates: int
     """Of the whole run."""
     ending: str
@@ -70,15 +70,23 @@ def _read_segment_updates(paths: HomePaths, one: AttemptStatus) -> list[int] | N
 
 
 def _read_safe(paths: HomePaths, segments: Sequence[AttemptStatus], updates: int) -> int | None:
-    """Return the updates behind the newest checkpoint of the last segment that has any: the next one starts there."""
+    """Return the updates behind the newest checkpoint of the last segment that has any: the next one starts there.
+
+    None where that cannot be told: a folder cannot be looked at, or the newest one is not the one that was sealed.
+    """
     if any(one.ending is Ending.COMPLETED for one in segments):
         return updates
     for one in reversed(segments):
         saved = _read_segment_updates(paths, one)
         if saved is None:
             return None
-        if saved:
-            return saved[-1]
+        newest = max(saved, default=0)
+        if one.receipt is not None and one.receipt.run is not None:
+            sealed = max((each.update for each in one.receipt.run.checkpoints), default=0)
+            if sealed != newest:
+                return None
+        if newest:
+            return newest
     return 0
 
 

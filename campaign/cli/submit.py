@@ -70,17 +70,15 @@ def command(  # noqa: PLR0917 - click passes every option by name
     A side's pilot goes first: its rates fix the number of updates of every window. Running the command again never
     doubles anything: what is under way or complete is left alone, and a submission that was interrupted is found again.
 
-    With --wait it exits with 4 if a slot that was asked for can no longer be completed.
+    With --wait it exits with 4 if a slot that was asked for can no longer be completed. A run whose newest checkpoint
+    is damaged is left out, and the command exits with 5 once the rest is done.
     """
     desk = open_desk(home, read_frozen(home), time.time)
     desk.check_frozen()
     chosen = find_candidate(candidate, list(desk.frozen.candidates), desk.history().candidates)
     wish = Wish(candidate=chosen, cluster=cluster or _default_cluster(), phase=phase, only=only)
     run = _Run(desk=desk, wish=wish, output=output, wait=wait, yes=yes)
-    if dry_run:
-        run.dry()
-        return ExitCode.DONE
-    return run.submit()
+    return run.dry() if dry_run else run.submit()
 
 
 def _default_cluster() -> Literal["slurm", "local"]:
@@ -98,8 +96,8 @@ class _Run:
     yes: bool
     confirmed: bool = False
 
-    def dry(self) -> None:
-        """Show what would be submitted."""
+    def dry(self) -> ExitCode:
+        """Show what would be submitted; return the exit code."""
         view = self.desk.view(self.wish.candidate)
         order = self.desk.order(self.wish, view, self.desk.array_limit(self.wish.cluster))
         for submission in view.history.open_submissions():
@@ -110,6 +108,7 @@ class _Run:
             self.output.note(text.plan_text(self.desk.frozen, order, view.slots))
         self._tell(order, view)
         self.output.result(text.dry_run_text(shown) or "nothing to submit", {"dry_run": shown})
+        return ExitCode.TAMPERED if order.refused else ExitCode.DONE
 
     def submit(self) -> ExitCode:
         """Submit, and with ``--wait`` go on until nothing is left to do; return the exit code."""
@@ -123,11 +122,16 @@ class _Run:
             if not order.all:
                 self._tell(order, view)
                 self._finish(jobs, view)
-                return ExitCode.WANTING if self.wait and order.choice.out_of_reach else ExitCode.DONE
+                return self._code(order)
             jobs += self._stage(order, view)
             if not self.wait:
                 self._finish(jobs, self.desk.view(self.wish.candidate))
-                return ExitCode.DONE
+                return self._code(order)
+
+    def _code(self, order: Order) -> ExitCode:
+        if order.refused:
+            return ExitCode.TAMPERED
+        return ExitCode.WANTING if self.wait and order.choice.out_of_reach else ExitCode.DONE
 
     def _stage(self, order: Order, view: View) -> list[str]:
         if self.wish.cluster == "local":
@@ -152,7 +156,8 @@ class _Run:
 
     def _tell(self, order: Order, view: View) -> None:
         extension = sentences(self.desk.frozen.protocol, view.extension, view.slots)
-        for line in [*text.reasons(order, view.slots), *extension, *view.troubles]:
+        refused = [line for error in order.refused for line in error.lines()]
+        for line in [*text.reasons(order, view.slots), *extension, *view.troubles, *refused]:
             self.output.note(line)
 
     def _finish(self, jobs: list[str], view: View) -> None:

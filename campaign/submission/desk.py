@@ -24,7 +24,7 @@ from campaign.scheduler import Slurm, local_slurm
 from campaign.state import AttemptState
 from campaign.submission import acts
 from campaign.submission.choose import Choice, choose
-from campaign.submission.plans import Batch, make_batches, write_plans
+from campaign.submission.plans import Batch, intend, make_batches, write_plans
 from campaign.submission.reconcile import Reconciler
 from campaign.transport import (
     Answer,
@@ -62,6 +62,8 @@ class Order:
     """Submissions that were interrupted and surely have no job."""
     batches: tuple[Batch, ...]
     choice: Choice
+    refused: tuple[EvidenceError, ...] = ()
+    """Why runs that were chosen are left out: each has a newest checkpoint that it cannot go on from."""
 
     @property
     def all(self) -> tuple[Batch, ...]:
@@ -132,17 +134,18 @@ class Desk:
         """
         again = tuple(_batch_of(one, wish.cluster) for one in view.history.open_submissions() if one.not_submitted)
         choice = choose(view.slots, candidate=wish.candidate, phase=wish.phase, only=wish.only)
+        intended, refused = intend(self.frozen, self.paths, view.slots, choice.slots, wish.candidate)
         batches = make_batches(
             self.frozen,
             self.paths,
             view.history,
             view.slots,
-            choice.slots,
+            intended,
             candidate=wish.candidate,
             cluster=wish.cluster,
             array_limit=array_limit,
         )
-        return Order(again=again, batches=tuple(batches), choice=choice)
+        return Order(again=again, batches=tuple(batches), choice=choice, refused=refused)
 
     def refuse_two_local_jobs(self, view: View) -> None:
         """Refuse to submit while a local job measures: measurements at the same time disturb one another.

@@ -90,7 +90,7 @@ def next_key(status: SlotStatus) -> AttemptKey:
 
 def _resume(paths: HomePaths, status: SlotStatus, key: AttemptKey, manifest_sha256: str) -> CheckpointName | None:
     """Return the checkpoint that a segment starts from; None for the beginning."""
-    earlier = [one.key for one in status.attempts if one.attempt == key.attempt] if key.segment else []
+    earlier = [one for one in status.attempts if one.attempt == key.attempt] if key.segment else []
     return read_newest(paths, earlier, manifest_sha256)
 
 
@@ -199,12 +199,39 @@ def make_key(campaign: str, frozen: Frozen, paths: HomePaths, allocations: Seque
     return f"campaign-{campaign[:40]}-{files.sha256_bytes(text.encode())[:16]}"
 
 
+def intend(
+    frozen: Frozen, paths: HomePaths, states: Mapping[str, SlotStatus], chosen: Sequence[str], candidate: str
+) -> tuple[dict[str, IntendedAttempt], tuple[EvidenceError, ...]]:
+    """Return the next attempt at each chosen slot, by name, and why runs among them cannot go on.
+
+    Args:
+        frozen: The frozen documents.
+        paths: The home.
+        states: The state of every slot, by name.
+        chosen: Names of the slots.
+        candidate: Id of the candidate; empty for none.
+
+    Raises:
+        EvidenceError: A pilot completed without the canonical inputs that a case needs.
+    """
+    intended: dict[str, IntendedAttempt] = {}
+    refused: list[EvidenceError] = []
+    for name in chosen:
+        try:
+            intended[name] = _intended(states[name], states, paths, frozen, candidate)
+        except EvidenceError as error:
+            if states[name].slot.kind != "run":
+                raise
+            refused.append(error)  # its checkpoint: what the other slots need is not touched by that
+    return intended, tuple(refused)
+
+
 def make_batches(
     frozen: Frozen,
     paths: HomePaths,
     history: History,
     states: Mapping[str, SlotStatus],
-    chosen: Sequence[str],
+    intended: Mapping[str, IntendedAttempt],
     *,
     candidate: str,
     cluster: Cluster,
@@ -217,16 +244,13 @@ def make_batches(
         paths: The home.
         history: What the ledger says.
         states: The state of every slot, by name.
-        chosen: Names of the slots.
+        intended: The next attempt at each slot, by name; see `intend`.
         candidate: Id of the candidate; empty for none.
         cluster: Where they shall run.
         array_limit: Most jobs of one array.
-
-    Raises:
-        EvidenceError: The checkpoint that a run goes on from is damaged, or cannot be looked at.
     """
     resources = frozen.manifest.resources
-    packed = pack([states[name].slot for name in chosen], int(resources["submission"]["workloads_per_allocation"]))
+    packed = pack([states[name].slot for name in intended], int(resources["submission"]["workloads_per_allocation"]))
     first = 1 + len(history.allocations)
     names = [f"a{number:05d}" for number in range(first, first + len(packed))]
     minutes = int(resources[cluster]["minutes"])
@@ -238,9 +262,7 @@ def make_batches(
         key = make_key(frozen.manifest.campaign, frozen, paths, chunk)
         allocations = []
         for name, slots in zip(chunk, packed[start : start + size], strict=True):
-            attempts = tuple(
-                _intended(states[slot_for(slot.slot, candidate)], states, paths, frozen, candidate) for slot in slots
-            )
+            attempts = tuple(intended[slot_for(slot.slot, candidate)] for slot in slots)
             plan = build_plan(frozen, paths, key, name, attempts)
             digest = files.sha256_bytes(plan.to_bytes())
             allocations.append(

@@ -8,17 +8,18 @@ import stat
 from collections.abc import Sequence
 from pathlib import Path
 
-from campaign.documents import Checkpoint, CheckpointName
+from campaign.documents import Checkpoint, CheckpointName, Receipt
 from campaign.errors import EvidenceError
 from campaign.files import read_regular, sha256_bytes
 from campaign.keys import AttemptKey
 from campaign.paths import AttemptPaths, CheckpointPaths, HomePaths
+from campaign.state import AttemptStatus
 
 _FINAL = re.compile(r"[1-9][0-9]{0,17}")
 """Name of a checkpoint's folder: it appears whole, by rename. What is being written has another one."""
 _HINT = (
-    "restore the folder from a copy of the home: an older checkpoint is never taken instead; "
-    "what else is missing can go on: campaign submit --only GLOB"
+    "restore the folder as it was, from a copy of the home; no other checkpoint is ever taken instead. "
+    "Where the file system only shows it late: campaign submit again"
 )
 
 
@@ -39,8 +40,11 @@ def read_saved_updates(attempt: AttemptPaths) -> list[int]:
         ) from error
 
 
-def read_newest(paths: HomePaths, segments: Sequence[AttemptKey], manifest_sha256: str) -> CheckpointName | None:
+def read_newest(paths: HomePaths, segments: Sequence[AttemptStatus], manifest_sha256: str) -> CheckpointName | None:
     """Return the newest checkpoint of the last segment that has any; None if there is none.
+
+    Of a segment that sealed a receipt it is the newest that the receipt lists; of one that was killed, the newest that
+    is there.
 
     Args:
         paths: The home.
@@ -48,13 +52,38 @@ def read_newest(paths: HomePaths, segments: Sequence[AttemptKey], manifest_sha25
         manifest_sha256: Of the campaign.
 
     Raises:
-        EvidenceError: It is damaged: a segment that starts from it would be refused, which is final.
+        EvidenceError: It is damaged or gone, or another was put there: a segment that started from it would be
+            refused, or could never be collected.
     """
-    for key in reversed(segments):
+    for one in reversed(segments):
+        key = one.key
         folder = paths.attempt(key.slot, key.attempt, key.segment)
-        if updates := read_saved_updates(folder):
+        updates = read_saved_updates(folder)
+        if one.receipt is not None:
+            _check_sealed(folder, updates, one.receipt, key)
+        if updates:
             return _read_name(folder.checkpoint(updates[-1]), key, updates[-1], manifest_sha256)
     return None
+
+
+def _check_sealed(folder: AttemptPaths, updates: Sequence[int], receipt: Receipt, key: AttemptKey) -> None:
+    """Refuse a newest checkpoint that is not the one which the receipt of its segment lists."""
+    sealed = {one.update: one.sha256 for one in receipt.run.checkpoints} if receipt.run is not None else {}
+    newest, listed = max(updates, default=0), max(sealed, default=0)
+    where = folder.checkpoint(max(newest, listed))
+    if newest < listed:
+        raise _damaged(str(where.root), "it is not there, and the receipt of its segment lists it", key)
+    if newest > listed:
+        raise _damaged(str(where.root), "the receipt of its segment does not list it", key)
+    if newest and _digest(where, key) != sealed[newest]:
+        raise _damaged(str(where.document), "it is not the document that the receipt of its segment lists", key)
+
+
+def _digest(folder: CheckpointPaths, key: AttemptKey) -> str:
+    try:
+        return sha256_bytes(read_regular(folder.document))
+    except EvidenceError as error:
+        raise _damaged(error.where, error.what, key) from error
 
 
 def _read_name(folder: CheckpointPaths, key: AttemptKey, update: int, manifest_sha256: str) -> CheckpointName:
@@ -89,6 +118,6 @@ def _damaged(where: str, why: str, key: AttemptKey) -> EvidenceError:
     return EvidenceError(
         "the newest checkpoint is damaged",
         where=where,
-        why=f"{why}; {key.text} left it, and the next segment would start from it: nothing was submitted",
+        why=f"{why}; {key.text} left it, and the next segment would start from it: this run is left out",
         hint=_HINT,
     )

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from acceptance.formats import Ending
-from campaign.documents import CheckpointName, Slot
+from campaign.documents import CheckpointName, Receipt, Slot
 from campaign.errors import EvidenceError
 from campaign.files import sha256_file
 from campaign.keys import AttemptKey
 from campaign.paths import CheckpointPaths
+from campaign.state import AttemptState, AttemptStatus
 from campaign.submission.resume import read_newest, read_saved_updates
 from tests.support import training
 from tests.support.home import SMALL, Home, freeze
@@ -32,8 +34,18 @@ def slot(home: Home) -> Slot:
 
 
 def newest(home: Home, *segments: int, attempt: int = 1) -> CheckpointName | None:
-    keys = [AttemptKey(RUN, attempt, segment) for segment in segments]
-    return read_newest(home.paths, keys, sha256_file(home.paths.manifest))
+    tried = [status_of(home, AttemptKey(RUN, attempt, segment)) for segment in segments]
+    return read_newest(home.paths, tried, sha256_file(home.paths.manifest))
+
+
+def status_of(home: Home, key: AttemptKey) -> AttemptStatus:
+    """Return a segment that has ended, with the receipt that it left, if it left one."""
+    path = home.folder(key.slot, key.attempt, key.segment).receipt
+    receipt = Receipt.read(path) if path.exists() else None
+    return AttemptStatus(
+        slot=key.slot, attempt=key.attempt, segment=key.segment, allocation="a", job="7", state=AttemptState.ENDED,
+        ending=receipt.ending if receipt else Ending.LOST, reason="", node="", source="", receipt=receipt,
+    )  # fmt: skip
 
 
 def test_a_run_without_a_checkpoint_starts_from_the_beginning(home: Home, slot: Slot) -> None:
@@ -102,15 +114,66 @@ def link(folder: CheckpointPaths) -> None:
 def test_a_damaged_newest_checkpoint_is_an_error_and_never_replaced_by_an_older_one(
     home: Home, slot: Slot, damage: Callable[[CheckpointPaths], None], file: str, why: str
 ) -> None:
-    home.segment(slot, ending=Ending.TIME_LIMIT, checkpoints=(5, 12))
+    home.segment(slot, ending=Ending.LOST, checkpoints=(5, 12), is_sealed=False)
     damage(home.folder(RUN, 1, 1).checkpoint(12))
-    with pytest.raises(EvidenceError, match="the newest checkpoint is damaged") as caught:
-        newest(home, 1)
-    error = caught.value
+    error = refusal(home)
     assert Path(error.where).name == file
     assert why in error.why
-    assert "nothing was submitted" in error.why
-    assert "restore the folder from a copy of the home" in error.hint
+    assert "this run is left out" in error.why
+    assert "restore the folder as it was, from a copy of the home" in error.hint
+
+
+def refusal(home: Home) -> EvidenceError:
+    with pytest.raises(EvidenceError, match="the newest checkpoint is damaged") as caught:
+        newest(home, 1)
+    return caught.value
+
+
+def remove(folder: CheckpointPaths) -> None:
+    shutil.rmtree(folder.root)
+
+
+def plant(folder: CheckpointPaths) -> None:
+    later = folder.root.with_name("13")
+    shutil.copytree(folder.root, later)
+    document = later / folder.document.name
+    document.write_text(json.dumps({**json.loads(document.read_bytes()), "update": 13}))
+
+
+@pytest.mark.parametrize(
+    ("change", "folder", "why"),
+    [
+        (remove, "12", "it is not there, and the receipt of its segment lists it"),
+        (plant, "13", "the receipt of its segment does not list it"),
+        (edit(tokens=1), "12", "it is not the document that the receipt of its segment lists"),
+    ],
+)
+def test_a_sealed_segment_is_gone_on_from_the_newest_checkpoint_of_its_receipt_and_from_no_other(
+    home: Home, slot: Slot, change: Callable[[CheckpointPaths], None], folder: str, why: str
+) -> None:
+    home.segment(slot, ending=Ending.TIME_LIMIT, checkpoints=(5, 12))
+    change(home.folder(RUN, 1, 1).checkpoint(12))
+    error = refusal(home)
+    assert folder in Path(error.where).parts
+    assert why in error.why
+
+
+def test_a_checkpoint_of_a_segment_that_sealed_none_is_not_taken(home: Home, slot: Slot) -> None:
+    home.segment(slot, ending=Ending.TIME_LIMIT, checkpoints=(5, 12))
+    home.segment(slot, 1, 2, ending=Ending.CANCELLED, checkpoints=())
+    planted = home.folder(RUN, 1, 2).checkpoint(20)
+    shutil.copytree(home.folder(RUN, 1, 1).checkpoint(12).root, planted.root)
+    with pytest.raises(EvidenceError, match="damaged") as caught:
+        newest(home, 1, 2)
+    assert "does not list it" in caught.value.why
+
+
+def test_what_a_killed_segment_left_is_all_that_there_is(home: Home, slot: Slot) -> None:
+    home.segment(slot, ending=Ending.LOST, checkpoints=(5, 12), is_sealed=False)
+    remove(home.folder(RUN, 1, 1).checkpoint(12))
+    found = newest(home, 1)
+    assert found is not None
+    assert found.update == 5
 
 
 def test_a_folder_of_checkpoints_that_cannot_be_looked_at_is_no_empty_one(home: Home, slot: Slot) -> None:

@@ -13,7 +13,6 @@ from acceptance.formats import Ending
 from campaign import files
 from campaign.cli.main import main
 from campaign.documents import AllocationPlan, CheckpointName, ConvergenceExtension, PlannedAttempt
-from campaign.errors import EvidenceError
 from campaign.files import sha256_file
 from campaign.keys import AttemptKey
 from campaign.ledger import Ledger
@@ -218,23 +217,46 @@ def test_a_receipt_of_another_segment_is_none(home: JobHome, cluster: Cluster, d
     assert "segment 1 in " in one.reason
 
 
-def test_a_damaged_checkpoint_stops_the_submission_before_anything_is_written(
+def test_a_run_with_a_damaged_checkpoint_is_left_out_and_the_rest_is_submitted(
     capsys: pytest.CaptureFixture[str], home: JobHome, cluster: Cluster, desk: Desk
 ) -> None:
-    go(home, cluster, desk, endings=cut(1))
-    go(home, cluster, desk)
+    go(home, cluster, desk, RUNS, endings=cut(1))
+    go(home, cluster, desk, ONE)
     document = home.paths.attempt(RUN, 1, 1).checkpoint(10).document
+    kept = document.read_bytes()
     document.write_text("{")
-    acts = home.acts()
-    with pytest.raises(EvidenceError, match="the newest checkpoint is damaged"):
-        submit(desk, ONE)
-    code, _, err = run_cli(capsys, home, "submit", "--cluster", "slurm", "--yes", "--only", RUN)
+    code, _, err = run_cli(capsys, home, "submit", "--cluster", "slurm", "--yes", "--only", "*/run/*")
     assert code == 5
-    assert str(document) in err
-    assert "campaign submit --only GLOB" in err
-    assert home.acts() == acts
-    # What does not need it goes on.
-    assert submit(desk, Wish(candidate=CANDIDATE, cluster="slurm", only="*/pilot/sync-b4")).all
+    assert f"{document}: the newest checkpoint is damaged" in err
+    assert "this run is left out" in err
+    assert "submitted 1 allocation(s)" in err
+    assert [one.segment for one in planned(home)] == [1]
+    assert state(desk, OTHER) is SlotState.PENDING
+    assert run_cli(capsys, home, "submit", "--cluster", "slurm", "--dry-run", "--only", RUN)[0] == 5
+    document.write_bytes(kept)
+    assert go(home, cluster, desk) == {RUN}
+    assert {state(desk), state(desk, OTHER)} == {SlotState.COMPLETED}
+
+
+def test_waiting_goes_on_with_the_rest_and_ends_with_exit_5_beside_a_damaged_checkpoint(
+    capsys: pytest.CaptureFixture[str],
+    home: JobHome,
+    cluster: Cluster,
+    desk: Desk,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    go(home, cluster, desk, RUNS, endings={**cut(1), f"{OTHER}/1/1": "time_limit"})
+    go(home, cluster, desk, ONE)
+    checkpoint = home.paths.attempt(RUN, 1, 1).checkpoint(10)
+    checkpoint.root.rename(checkpoint.root.with_name("aside"))
+    monkeypatch.setattr("campaign.cli.submit.time.sleep", lambda _: run_jobs(home, cluster))
+    wait = ("submit", "--cluster", "slurm", "--yes", "--wait", "--only", "*/run/*")
+    code, _, err = run_cli(capsys, home, *wait)
+    assert code == 5
+    assert "it is not there, and the receipt of its segment lists it" in err
+    assert run_json(capsys, home, "status")["runs"][0]["update"] is None
+    assert state(desk, OTHER) is SlotState.COMPLETED
+    assert [one.segment for one in planned(home)] == [1]
 
 
 def test_an_interrupted_submission_of_a_segment_is_made_again_as_it_was_intended(
