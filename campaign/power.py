@@ -136,9 +136,14 @@ def ratio_power(
     gates = _gates(rules, expansion)
     cases = [(gate, text, one) for one in given for gate, text in gates]
     for gate, text in gates:
-        spread = spreads.of_gate(gate.subject) if spreads is not None else None
+        spread = _spread_of(gate, spreads) if spreads is not None else None
         cases += [(gate, text, one) for one in _found(spread)] if spread is not None else []
     return tuple(_ratio_row(gate, text, one, true_ratios) for gate, text, one in cases)
+
+
+def _spread_of(gate: RatioGate, spreads: Spreads) -> Spread | None:
+    """Return the spread of a gate; a category may have any name, so that its kind decides."""
+    return spreads.of_category(gate.subject) if gate.median else spreads.of_production()
 
 
 def _gates(rules: documents.ThroughputRules, expansion: Expansion) -> list[tuple[RatioGate, str]]:

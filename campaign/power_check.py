@@ -101,12 +101,19 @@ def _too_weak(config: Config, rules: ConvergenceRules, recipes: Sequence[RecipeP
     weak = [recipe for recipe in recipes if not recipe.chance >= WANTED]
     seeds = weak[0].seeds_80
     enough = f"more seeds: {seeds} give 80%" if seeds is not None else f"not even {MOST_SEEDS} seeds give 80%"
+    if rules.extension is None:
+        further = "or a [convergence.extension]"
+    else:
+        enough, further = (
+            f"{enough} at a single look",
+            "or a larger [convergence.extension], which counts for the chances",
+        )
     return config.error(
         ("convergence", "assumed_sd"),
         f"{len(weak)} of {len(recipes)} recipes would pass with less than {WANTED:.0%} if both sides were equally good",
         why=f"{', '.join(f'{recipe.recipe} with {percent(recipe.chance)}' for recipe in weak)}; "
         f"{len(rules.seeds)} seeds, margin {rules.margin}, assumed SD {sd} ({source})",
-        hint=f"{enough}; or an [convergence] extension; campaign plan shows all of it. Or {_waive()}",
+        hint=f"{enough}; {further}; campaign plan shows all of it. Or {_waive()}",
     )
 
 

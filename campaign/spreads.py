@@ -52,10 +52,13 @@ class Spreads:
         """Return the recipe's own spread, else the pooled one, if there is any."""
         return self.recipes.get(recipe, self.pooled)
 
-    def of_gate(self, gate: str) -> Spread | None:
-        """Return the spread of a ratio gate: a category's name, or ``production``; else that of the controls."""
-        own = self.production if gate == "production" else self.categories.get(gate)
-        return own if own is not None else self.controls
+    def of_category(self, name: str) -> Spread | None:
+        """Return the spread of a category's gate; else that of the controls."""
+        return self.categories.get(name, self.controls)
+
+    def of_production(self) -> Spread | None:
+        """Return the spread of the gates of the production workloads; else that of the controls."""
+        return self.production if self.production is not None else self.controls
 
 
 # --- what is read of a verdict ----------------------------------------------------------------------------------------

@@ -459,7 +459,11 @@ class Recipe(Table):
         ge=1, le=MOST_TARGETS, description="targets (non-padding tokens predicted) of one training, exactly"
     )
     validation_targets: int = Field(ge=1, le=MOST_TARGETS, description="targets of the whole validation split, exactly")
-    updates: int = Field(ge=1, le=MOST_UPDATES, description="updates of one training, exactly")
+    updates: int = Field(
+        ge=2,
+        le=MOST_UPDATES,
+        description="updates of one training, exactly; its pilot makes one before and one after loading",
+    )
     evaluate_every: int | None = Field(
         default=None,
         ge=1,

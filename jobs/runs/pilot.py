@@ -42,7 +42,8 @@ def run_recipe_pilot(bench: RunBench, side: SideRecord) -> None:
 def split_updates(recipe: Recipe, rules: Rules) -> tuple[int, int]:
     """Return how many updates the warm-up and the calibration may make.
 
-    With the one update after loading they are no more than the recipe has: a schedule or a data set may end there.
+    With the one update after loading they are no more than the recipe has, which are two at least: a schedule or a data
+    set may end there.
     """
     warm_up = min(rules.warmup_updates, (recipe.updates - 1) // 2)
     return warm_up, max(1, recipe.updates - 1 - warm_up)

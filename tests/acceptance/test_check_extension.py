@@ -42,6 +42,7 @@ def test_a_first_look_that_decides_needs_no_further_seed(tmp_path: Path) -> None
         gate = gates_of(campaign)[RECIPE]
         assert (gate["finding"], gate["n"], campaign.evaluate().exit_code) == (finding, 3, code)
         assert gate["reason"].startswith("first look")
+        assert gate["statistic"] == "upper_one_sided"
         seen = observed(campaign)
         assert (seen["look"], seen["extension"], seen["seeds"]) == (1, "not_due", list(SEEDS))
         assert seen["first_look"] is None
@@ -78,6 +79,7 @@ def test_the_second_look_judges_all_seeds_with_its_own_quantile(tmp_path: Path) 
     assert (gate["upper"], gate["lower"]) == pytest.approx((mean + half, mean - half), abs=1e-12)
     assert (gate["n"], gate["finding"]) == (6, "inconclusive")
     assert gate["reason"].startswith("second look: the margin lies between")
+    assert gate["statistic"] == "upper_one_sided"
     assert campaign.evaluate().exit_code == 4
 
 

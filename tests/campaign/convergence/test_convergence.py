@@ -86,7 +86,7 @@ def test_a_recipe_is_resolved_with_the_matrix_fixed_entries() -> None:
     assert (other.evaluate_every, other.scored) == (3, "the mean of both models")
 
 
-@pytest.mark.parametrize(("updates", "every"), [(1, 1), (20, 1), (21, 2), (300, 15), (301, 16), (1000, 50)])
+@pytest.mark.parametrize(("updates", "every"), [(2, 1), (20, 1), (21, 2), (300, 15), (301, 16), (1000, 50)])
 def test_a_curve_has_about_twenty_points_unless_the_recipe_says_otherwise(updates: int, every: int) -> None:
     text = RECIPE.replace("updates = 300", f"updates = {updates}")
     assert frozen(recipes=text).recipes[0].evaluate_every == every
@@ -197,6 +197,7 @@ def test_a_rule_that_cannot_be_is_refused_at_its_place(rules: str, column: int, 
         ("targets = 76800", "targets = 1000000000000001", 3, "less than or equal to"),
         ("validation_targets = 1000\n", "", 0, "validation_targets is missing"),
         ("updates = 300", "update = 300", 5, "unknown key 'update'"),
+        ("updates = 300", "updates = 1", 5, "greater than or equal to 2"),
         ("updates = 300", "updates = 300\nevaluate_every = 301", 6, "evaluate_every 301 is more than all 300"),
         ("updates = 300", "updates = 300\nevaluate_every = 0", 6, "greater than or equal to 1"),
         ("updates = 300", 'updates = 300\nscored = "one\\ntwo"', 6, "a text in one line"),

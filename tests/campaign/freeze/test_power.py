@@ -55,11 +55,18 @@ def test_too_little_power_is_refused_and_nothing_is_left(setting: Setting) -> No
     with pytest.raises(ConfigError, match="2 of 2 recipes would pass with less than 80%") as caught:
         setting.freeze(lambda _: trained(ASSUMED))
     assert "small with 73.2%, large with 73.2%; 3 seeds, margin 0.005, assumed SD 0.00242400" in caught.value.why
-    assert "more seeds: 4 give 80%" in caught.value.hint
+    assert "more seeds: 4 give 80%; or a [convergence.extension]; campaign plan" in caught.value.hint
     assert "--waive-power REASON" in caught.value.hint
     line = trained(ASSUMED).splitlines().index('assumed_sd = "0.00242400"') + 1
     assert caught.value.where.startswith(f"{setting.config_path}:{line}:")
     assert not setting.home.root.exists()
+
+
+def test_seeds_that_would_do_are_those_of_a_single_look_where_an_extension_is_declared(setting: Setting) -> None:
+    keys = 'assumed_sd = "0.01"\nassumed_sd_source = "a guess"\nextension = { seeds = [48] }\n'
+    with pytest.raises(ConfigError) as caught:
+        setting.freeze(lambda _: trained(keys))
+    assert "give 80% at a single look; or a larger [convergence.extension]" in caught.value.hint
 
 
 def test_no_assumption_is_refused(setting: Setting) -> None:

@@ -45,6 +45,7 @@ def test_each_recipe_and_category_has_its_own_spread(tmp_path: Path) -> None:
         FIRST,
         [
             subject("category", "sync", 9, 0.03),
+            subject("category", "production", 9, 0.05),
             subject("production", "a", 3, 0.01),
             subject("production", "b", 3, 0.02),
             subject("control", "x", 3, 0.004),
@@ -55,12 +56,15 @@ def test_each_recipe_and_category_has_its_own_spread(tmp_path: Path) -> None:
     small = found.of_recipe("small")
     assert small is not None
     assert (small.sd, small.degrees, small.origin) == (0.002, 2, "3 seeds")
-    sync, production = found.of_gate("sync"), found.of_gate("production")
+    sync, production = found.of_category("sync"), found.of_production()
     assert sync is not None
     assert (sync.sd, sync.degrees, sync.origin) == (0.03, 8, "9 category pairs")
     assert production is not None
     assert production.sd == pytest.approx(math.sqrt((0.01**2 + 0.02**2) / 2))
     assert production.degrees == 4
+    named = found.of_category("production")
+    assert named is not None
+    assert named.sd == 0.05
     assert found.notes == ()
 
 
@@ -73,7 +77,7 @@ def test_a_recipe_that_is_not_there_gets_the_pooled_spread_and_a_gate_that_of_th
         [recipe(f"r{number}", sd) for number, sd in enumerate(sds)],
     )
     found = read(tmp_path)
-    pooled, control = found.of_recipe("another"), found.of_gate("another")
+    pooled, control = found.of_recipe("another"), found.of_category("another")
     assert pooled is not None
     assert pooled.sd == pytest.approx(0.0044, abs=1e-5)
     assert (pooled.degrees, pooled.origin) == (10, "all 5 recipes there, pooled")
@@ -87,7 +91,7 @@ def test_pairs_of_several_candidates_add_up_and_runs_and_controls_do_not(tmp_pat
         subjects = [subject("category", "sync", 5, sd), subject("control", "x", 3, 0.01)]
         write(tmp_path, name, subjects, [recipe("small", sd)])
     found = read(tmp_path)
-    small, sync, control = found.of_recipe("small"), found.of_gate("sync"), found.of_gate("none")
+    small, sync, control = found.of_recipe("small"), found.of_category("sync"), found.of_category("none")
     assert small is not None
     assert small.sd == pytest.approx(math.sqrt((9 + 16) / 2) / 1000)
     assert small.degrees == 2
@@ -109,7 +113,7 @@ def test_a_recipe_without_a_usable_spread_is_named(tmp_path: Path, sd: float | N
 def test_one_pair_has_no_spread(tmp_path: Path) -> None:
     write(tmp_path, FIRST, [subject("control", "x", 1, None), subject("category", "s", 0, None)], [recipe("r", 0.1)])
     found = read(tmp_path)
-    assert found.of_gate("s") is None
+    assert found.of_category("s") is None
     assert [note for note in found.notes if "no spread of ratios" in note]
 
 
