@@ -78,11 +78,14 @@ class Runner:
     # def evaluate(self) -> tuple[float, int]:
     #     """Return the sum of nats over the whole validation split, and its targets; leave the training as it is."""
     #
-    # def save(self, folder: str) -> None:
-    #     """Write all that a continued training needs: model, optimizer, scaler, counters, loader, random state."""
+    # def save(self, folder: pathlib.Path) -> None:
+    #     """Clear the gradients, then write all that the next update needs into an empty folder.
     #
-    # def load(self, folder: str) -> None:
-    #     """Go on from what `save` wrote, bit for bit as if nothing had happened."""
+    #     Model, optimizer, scaler, schedule, counters, the loader's position, random state; before it returns.
+    #     """
+    #
+    # def load(self, folder: pathlib.Path) -> None:
+    #     """Go on in a new process from what `save` wrote, bit for bit as if nothing had happened."""
     #
     # def progress(self) -> Mapping[str, int | float | str]:
     #     """Say where the training stands: the same before `save` and after `load`."""
