@@ -21,6 +21,7 @@ T = TypeVar("T")
 HEARD = (signal.SIGTERM, signal.SIGUSR2, signal.SIGINT, signal.SIGHUP)
 _SI_USER = 0
 _SI_TKILL = -6
+_SI_KERNEL = 0x80
 _SIGNAL_SET_BYTES = 128
 _NEAR_END_S = 180.0
 """A warning signal comes at most so long before the end of the time limit (submitit asks for 90 s)."""
@@ -185,16 +186,19 @@ def _is_below(pid: int, ancestor: int) -> bool | None:
 def _find_fault(info: signal.struct_siginfo) -> str:
     """Return who sent a signal if that was a side, or may have been; empty if it was surely somebody else.
 
-    Every descendant of the parent is a side's. One that ended before it could be looked at counts as one: whoever stops
-    jobs for a living (a scheduler's daemon, the driver, a shell) outlives the sending.
+    Every descendant of the parent is a side's, whatever user it has become. One that ended before it could be looked at
+    counts as one: whoever stops jobs for a living (a scheduler's daemon, the driver, a shell) outlives the sending. The
+    kernel's own signals are a terminal's; others it sends for whoever asked it to, as for a file with another owner.
     """
-    if info.si_code > 0:
-        return ""  # the kernel, such as for a terminal
+    if info.si_code == _SI_KERNEL:
+        return ""
     if info.si_code not in (_SI_USER, _SI_TKILL):
-        return f"somebody who cannot be told: such a signal names any sender it likes (si_code {info.si_code})"
-    if info.si_pid == 0 or info.si_uid != os.getuid():
-        return ""  # from outside this process namespace, or by another user: a side is neither
+        return f"somebody who cannot be told: such a signal does not name its sender (si_code {info.si_code})"
+    if info.si_pid == 0:
+        return ""  # from outside this process namespace: a side is within it
     is_below = _is_below(info.si_pid, os.getpid())
+    if is_below is None and info.si_uid == 0 != os.getuid():
+        return ""  # the administrator's: no side of another user becomes root
     if is_below is None:
         return f"process {info.si_pid}, which was gone at once, as one of a side would be"
     return f"process {info.si_pid} of the side" if is_below else ""

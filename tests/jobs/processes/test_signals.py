@@ -2,14 +2,35 @@ from __future__ import annotations
 
 import datetime as dt
 import os
+import re
 import signal
 import subprocess
+import sys
+import threading
 from collections.abc import Iterator
 
 import pytest
 
 from jobs.common.endings import EndedError, Ending, InterruptedAttemptError
 from jobs.processes import signals
+
+ARRANGED = """
+import fcntl, os, signal, struct
+reader, writer = os.pipe()
+fcntl.fcntl(reader, 15, struct.pack("ii", 0, os.getppid()))  # F_SETOWN_EX, of one thread
+fcntl.fcntl(reader, 10, int(signal.{name}))  # F_SETSIG
+fcntl.fcntl(reader, fcntl.F_SETFL, fcntl.fcntl(reader, fcntl.F_GETFL) | fcntl.FASYNC)
+os.write(writer, b"x")
+"""
+"""The kernel sends the signal itself, since a file of the side's has the harness as its owner."""
+SEND = """
+import ctypes, os, signal
+ctypes.CDLL(None).tgkill(os.getppid(), os.getppid(), int(signal.SIGUSR2))
+"""
+AS_ANOTHER_USER = f"""
+import os
+os.setresuid(65534, 0, 0)
+{SEND}"""
 
 
 @pytest.mark.parametrize(
@@ -52,6 +73,11 @@ def test_where_the_environment_does_not_say_when_a_job_ends_slurm_does(end_s: fl
     assert explain(signal.SIGUSR2)[0] is ending
 
 
+def tell(number: signal.Signals) -> None:
+    """Send the first thread a signal: libraries that other tests have loaded have threads, which may hear."""
+    signal.pthread_kill(threading.main_thread().ident or 0, number)
+
+
 @pytest.fixture
 def heard() -> Iterator[signals.Signals]:
     """Return what hears the signals of this process, which gets them back afterwards."""
@@ -67,7 +93,7 @@ def heard() -> Iterator[signals.Signals]:
 
 def test_a_deferred_signal_ends_no_wait_and_is_not_forgotten(heard: signals.Signals) -> None:
     with heard.deferring():
-        os.kill(os.getpid(), signal.SIGUSR2)
+        tell(signal.SIGUSR2)
         heard.check()
         assert heard.received is signal.SIGUSR2
     with pytest.raises(InterruptedAttemptError, match="SIGUSR2"):
@@ -77,7 +103,7 @@ def test_a_deferred_signal_ends_no_wait_and_is_not_forgotten(heard: signals.Sign
 def end_after_a_signal(heard: signals.Signals, ending: Ending) -> None:
     """End, with a side that is under way, after somebody has told the job to stop."""
     with heard.deferring():
-        os.kill(os.getpid(), signal.SIGTERM)
+        tell(signal.SIGTERM)
         raise EndedError(ending, "why")
 
 
@@ -103,7 +129,7 @@ def test_a_crash_without_a_signal_is_a_crash(heard: signals.Signals) -> None:
 def test_a_signal_of_the_side_is_interference_all_the_same(heard: signals.Signals) -> None:
     def let_a_child_send_one() -> None:
         with heard.watching(), heard.deferring():
-            subprocess.run(["/bin/sh", "-c", "kill -USR2 $PPID"], check=True)
+            subprocess.run([sys.executable, "-c", SEND], check=True)
             heard.check()
 
     with pytest.raises(EndedError) as caught:
@@ -112,11 +138,82 @@ def test_a_signal_of_the_side_is_interference_all_the_same(heard: signals.Signal
     assert heard.received is None
 
 
+WAITING = "\ninput()"
+
+
+def hear_from_a_child(heard: signals.Signals, program: str) -> str:
+    """Return the reason why what a child does is interference."""
+
+    def let_it_do_it() -> None:
+        with heard.watching(), heard.deferring():
+            argv = [sys.executable, "-c", program]
+            with subprocess.Popen(argv, stdin=subprocess.PIPE) as child:
+                heard.wait(20)
+                heard.check()
+            assert child.returncode == 0
+            heard.check()
+
+    with pytest.raises(EndedError) as caught:
+        let_it_do_it()
+    assert caught.value.ending is Ending.INTERFERENCE
+    assert heard.received is None
+    return caught.value.reason
+
+
+@pytest.mark.parametrize("name", [number.name for number in signals.HEARD])
+def test_a_signal_that_a_side_lets_the_kernel_send_is_interference(heard: signals.Signals, name: str) -> None:
+    reason = hear_from_a_child(heard, ARRANGED.format(name=name))
+    assert re.fullmatch(rf"{name} was sent to the harness by somebody who cannot be told: .* \(si_code [1-9]\)", reason)
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="needs root, who may become another user")
+@pytest.mark.parametrize(
+    ("program", "who"),
+    [(AS_ANOTHER_USER + WAITING, "of the side$"), (AS_ANOTHER_USER, "of the side$|was gone at once")],
+)
+def test_a_side_that_becomes_another_user_is_still_the_side(heard: signals.Signals, program: str, who: str) -> None:
+    assert re.search(who, hear_from_a_child(heard, program))
+
+
+def told(code: int, pid: int, uid: int) -> signal.struct_siginfo:
+    return signal.struct_siginfo((signal.SIGUSR2, code, 0, pid, uid, 0, 0))
+
+
+@pytest.mark.parametrize(
+    ("uid", "sender", "is_fault"),
+    [
+        (1000, 0, False),
+        (1000, 1000, True),
+        (1000, 100_000, True),
+        (0, 0, True),
+        (0, 65_534, True),
+    ],
+)
+def test_a_sender_that_is_gone_is_excused_if_only_the_administrator_can_have_been_it(
+    monkeypatch: pytest.MonkeyPatch, uid: int, sender: int, *, is_fault: bool
+) -> None:
+    with subprocess.Popen(["/bin/true"]) as gone:
+        pass
+    monkeypatch.setattr(os, "getuid", lambda: uid)
+    assert bool(signals._find_fault(told(0, gone.pid, sender))) is is_fault
+
+
+def test_a_terminal_and_what_is_outside_the_namespace_are_no_side() -> None:
+    assert signals._find_fault(told(0x80, 0, 0)) == ""
+    assert signals._find_fault(told(0, 0, os.getuid())) == ""
+    assert signals._find_fault(told(0, os.getppid(), os.getuid())) == ""
+
+
+@pytest.mark.parametrize("code", [*range(1, 7), 0x81, -1, -2, -3, -4, -5, -60])
+def test_any_other_signal_may_be_a_sides(code: int) -> None:
+    assert "cannot be told" in signals._find_fault(told(code, os.getppid(), os.getuid()))
+
+
 def test_long_work_of_the_harness_is_done_while_it_hears(heard: signals.Signals) -> None:
     reader, writer = os.pipe()
 
     def work() -> bytes:
-        os.kill(os.getpid(), signal.SIGTERM)
+        tell(signal.SIGTERM)
         while heard._first is None:
             pass
         return os.read(reader, 1)

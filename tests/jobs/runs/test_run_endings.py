@@ -29,6 +29,22 @@ def {method}(self, *arguments):
     os.kill(parent, signal.SIGUSR2)
     return super().{method}(*arguments)
 """
+ARRANGE = """
+def updates(self, n):
+    import fcntl, signal
+    keeper = os.getppid()
+    parent = int(open(f"/proc/{keeper}/stat").read().rsplit(")", 1)[1].split()[1])
+    found = super().updates(n)
+    if self.update >= 10:
+        reader, writer = os.pipe()
+        fcntl.fcntl(reader, fcntl.F_SETOWN, parent)
+        fcntl.fcntl(reader, 10, int(signal.SIGUSR2))  # F_SETSIG
+        fcntl.fcntl(reader, fcntl.F_SETFL, fcntl.fcntl(reader, fcntl.F_GETFL) | fcntl.FASYNC)
+        os.write(writer, b"x")
+        os._exit(3)
+    return found
+"""
+"""A crash that shall look like the end of the job's time."""
 WANDER = """
 def engaged(self):
     return {"path": "walking" if self.update < 11 else "running"}
@@ -97,6 +113,7 @@ CASES: dict[str, tuple[str, Ending, str, int]] = {
     "fails_to_save": (trainer("def save(self, folder):\n    1 / 0"), Ending.CRASH, "checkpoint of update 1: .*Zero", 0),
     "warns_in_save": (trainer(WARN.format(method="save")), Ending.INTERFERENCE, "SIGUSR2 was sent .* of the side", 0),
     "warns_in_chunk": (trainer(WARN.format(method="updates")), Ending.INTERFERENCE, "SIGUSR2 was sent", 0),
+    "arranges_a_warning": (trainer(ARRANGE), Ending.INTERFERENCE, "SIGUSR2 was sent .* cannot be told", 1),
     "wanders": (trainer(WANDER), Ending.STATE_MISMATCH, "a run keeps to one path", 1),
     "slow_clock": (
         trainer("def evaluate(self):\n    time.sleep(0.12)\n    return super().evaluate()").replace(
