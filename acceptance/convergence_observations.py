@@ -65,7 +65,8 @@ def _recipe(plan: Plan, rules: ConvergenceRules, checked: Checked, recipe: Recip
         **_statistics(look),
         **_sides(found),
         "first_look": None if first is None else _statistics(first) | {"finding": first.finding.value},
-        "cost": _cost(list(pairs.values())),
+        "cost": _cost(list(pairs.values()), Decimal(0)),
+        "cost_at_margin": _cost(list(pairs.values()), rules.margin),
     }
 
 
@@ -137,15 +138,19 @@ def _sides(pairs: Sequence[Paired]) -> dict[str, Any]:
     return shown
 
 
-# --- cost to the baseline's final quality -----------------------------------------------------------------------------
+# --- cost to the baseline's final quality, and to what the margin allows ----------------------------------------------
 
 
-def _cost(pairs: Sequence[_Pair]) -> dict[str, Any]:
-    """Return what each side needs to reach the final loss of the baseline's run with the same seed."""
+def _cost(pairs: Sequence[_Pair], allowance: Decimal) -> dict[str, Any]:
+    """Return what each side needs to reach a quality: the baseline's final loss of the same seed, plus an allowance.
+
+    With the margin as allowance it is a quality that a passing candidate reaches, of three seeds in every one: a
+    single difference is at most (n - 1) / sqrt(n) standard deviations above the mean, and the upper bound is further.
+    """
     seeds: list[dict[str, Any]] = []
-    totals: list[tuple[Decimal, Decimal, Decimal, Decimal]] = []
+    reached: list[tuple[Decimal, Decimal, Decimal, Decimal]] = []
     for baseline, candidate in sorted(pairs, key=lambda pair: pair[0].row.seed):
-        quality = baseline.row.final_loss
+        quality = arithmetic.add([baseline.row.final_loss, allowance])
         own, other = _needed(baseline, quality), _needed(candidate, quality)
         seeds.append(
             {
@@ -156,15 +161,15 @@ def _cost(pairs: Sequence[_Pair]) -> dict[str, Any]:
             }
         )
         if own is not None and other is not None:
-            totals.append((*own, *other))
-    complete = bool(seeds) and len(totals) == len(seeds)
+            reached.append((*own, *other))
     own_targets, own_s, other_targets, other_s = (
-        (arithmetic.add(column) for column in zip(*totals, strict=True)) if complete else (None,) * 4
+        (arithmetic.add(column) for column in zip(*reached, strict=True)) if reached else (None,) * 4
     )
+    ratios = {"targets_ratio": _ratio(other_targets, own_targets), "seconds_ratio": _ratio(other_s, own_s)}
     return {
         "seeds": seeds,
-        "targets_ratio": _ratio(other_targets, own_targets),
-        "seconds_ratio": _ratio(other_s, own_s),
+        **(ratios if len(reached) == len(seeds) else dict.fromkeys(ratios)),
+        "reached": {"seeds": len(reached), **ratios},
     }
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from decimal import Decimal
 from typing import Any
 
 from acceptance.formats import RUN_SIDES
@@ -69,19 +71,23 @@ def section(family: Family, verdict: Mapping[str, Any]) -> Convergence:
         how_to_read_curves=HOW_TO_READ_CURVES,
         power_sentence=power_sentence(power),
         power=training_tables.power_table(family, power) if power else None,
-        cost_sentence=COST,
+        cost_sentence=cost_sentence(family),
         costs=training_tables.cost_table(family),
         chance_sentences=tries.chance_sentences(family),
         chance=tries.chance_table(family),
     )
 
 
-COST = (
-    "What each side needed to reach the final loss of the baseline's run with the same seed, from the curves (linear "
-    "between two points) and each run's own mean rate. A side whose curve never is at or below that loss never reached "
-    "it, and then there is no ratio. Prices are not known here; device-hours are, where the attempts name devices. "
-    "Nothing of this gates."
-)
+def cost_sentence(family: Family) -> str:
+    """Return what the tables of cost hold, and which of their rows to read."""
+    return (
+        "What each side needed to reach the same loss, from the curves (linear between two points) and each run's own "
+        f"mean rate. Read the cost to the baseline's final loss + {family.margin} nats, the margin: what the gate "
+        "allows, a passing candidate reaches. An equally good candidate gets to the final loss itself with "
+        "about half of the seeds, and the sums over those favour it. A side whose curve never is at or "
+        "below a loss never reached it. Prices are not known here; device-hours are, where the attempts name devices. "
+        "Nothing of this gates."
+    )
 
 
 # --- sentences --------------------------------------------------------------------------------------------------------
@@ -175,6 +181,23 @@ def budget_sentence(recipe: Recipe) -> str:
     return f"Planned per run: {planned}. {listed([*(parts if absent else []), *short])}.{scored}"
 
 
+def configuration_sentence(recipe: Recipe) -> str:
+    """Return the resolved configuration with which both sides train."""
+    entries = [f"{name} {_config_text(value)}" for name, value in sorted(recipe.config.items())]
+    return f"Configuration: {', '.join(entries) or 'no entry'}."
+
+
+def _config_text(value: Any) -> str:
+    """Return an entry as text, a number in the protocol's own digits."""
+    if isinstance(value, str | Decimal):
+        return str(value)
+    if isinstance(value, Mapping):
+        return f"{{{', '.join(f'{name} {_config_text(own)}' for name, own in sorted(value.items()))}}}"
+    if isinstance(value, Sequence):
+        return f"[{', '.join(map(_config_text, value))}]"
+    return json.dumps(value)
+
+
 def extension_sentence(family: Family, recipe: Recipe) -> str:
     """Return what became of the declared extension, in words."""
     declared = family.extension
@@ -204,10 +227,8 @@ def power_sentence(power: Mapping[str, Any] | None) -> str:
     else:
         said = f"Before the freeze an SD of {power['assumed_sd']} nats was assumed{f' ({source})' if source else ''}."
     if (chance := power.get("chance_all")) is not None:
-        said += (
-            f" All recipes together were then to pass with a chance of {training_tables.percent(chance)} if the true "
-            "differences are 0."
-        )
+        together = training_tables.power_percent(chance)
+        said += f" All recipes together were then to pass with a chance of {together} if the true differences are 0."
     if power["waiver"]:
         said += f" That was too little, and frozen all the same with this waiver: {str(power['waiver']).rstrip('.')}."
     return said
@@ -224,12 +245,13 @@ def _training(family: Family, recipe: Recipe) -> Training:
         mark=recipe.mark,
         sentence=told,
         budget=budget_sentence(recipe),
+        configuration=configuration_sentence(recipe),
         extension=extension_sentence(family, recipe),
         summary=_summary(family, recipe),
         differences_figure=draw_differences(_difference_plot(family, recipe, told)),
         curves_figure=draw_trainings(_training_plot(recipe)),
         differences=training_tables.difference_table(family, recipe),
-        cost=training_tables.seed_cost_table(recipe),
+        cost=training_tables.seed_cost_table(family, recipe),
         curves=training_tables.curve_table(recipe),
     )
 

@@ -50,7 +50,7 @@ class Need:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CostOfSeed:
-    """What both sides needed to reach the baseline's final loss of one seed; None: never reached."""
+    """What both sides needed to reach a quality with one seed; None: never reached."""
 
     seed: int
     quality: Decimal | int
@@ -60,6 +60,22 @@ class CostOfSeed:
     def of(self, side: str) -> Need | None:
         """Return what a side needed."""
         return self.baseline if side == "baseline" else self.candidate
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cost:
+    """What one kind of quality cost; the ratios are of the sums over the seeds in which both sides reached it."""
+
+    at_margin: bool
+    """Whether the quality is the baseline's final loss plus the margin; else it is that loss itself."""
+    seeds: tuple[CostOfSeed, ...]
+    targets_ratio: Number
+    seconds_ratio: Number
+
+    @property
+    def reached(self) -> tuple[CostOfSeed, ...]:
+        """Return the seeds in which both sides reached it."""
+        return tuple(own for own in self.seeds if own.baseline is not None and own.candidate is not None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,9 +92,8 @@ class Seen:
     baseline_mean: Number
     candidate_mean: Number
     correlation: Number
-    cost: tuple[CostOfSeed, ...]
-    targets_ratio: Number
-    seconds_ratio: Number
+    costs: tuple[Cost, ...]
+    """The one to read first comes first."""
 
 
 _STATISTICS = ("quantile", "mean_difference", "sd_difference_ddof1", "lower", "upper", "largest_difference")
@@ -92,9 +107,18 @@ def _need(value: Mapping[str, Any] | None) -> Need | None:
     return None if value is None else Need(targets=value["targets"], seconds=value["seconds"])
 
 
-def _cost(value: Mapping[str, Any]) -> CostOfSeed:
+def _cost_of_seed(value: Mapping[str, Any]) -> CostOfSeed:
     sides = {side: _need(value[side]) for side in RUN_SIDES}
     return CostOfSeed(seed=value["seed"], quality=value["quality"], **sides)
+
+
+def _cost(value: Mapping[str, Any], *, at_margin: bool) -> Cost:
+    return Cost(
+        at_margin=at_margin,
+        seeds=tuple(map(_cost_of_seed, value["seeds"])),
+        targets_ratio=value["reached"]["targets_ratio"],
+        seconds_ratio=value["reached"]["seconds_ratio"],
+    )
 
 
 def _seen(value: Mapping[str, Any]) -> Seen:
@@ -107,9 +131,7 @@ def _seen(value: Mapping[str, Any]) -> Seen:
         ),
         statistics=_statistics(value),
         first_look=None if value["first_look"] is None else _statistics(value["first_look"]),
-        cost=tuple(map(_cost, value["cost"]["seeds"])),
-        targets_ratio=value["cost"]["targets_ratio"],
-        seconds_ratio=value["cost"]["seconds_ratio"],
+        costs=(_cost(value["cost_at_margin"], at_margin=True), _cost(value["cost"], at_margin=False)),
     )
 
 
@@ -231,6 +253,7 @@ class Recipe:
     updates: int
     evaluate_every: int
     scored: str
+    config: Mapping[str, Any]
     config_sha256: str
     first_seeds: tuple[int, ...]
     gate: Gate | None
@@ -312,7 +335,7 @@ def family_of(
     seen = parse_seen(verdict)
     runs = runs_by_recipe(tables, provenance)
     by_id = {gate.id: gate for gate in gates}
-    plain = ("name", "targets", "validation_targets", "updates", "evaluate_every", "scored", "config_sha256")
+    plain = ("name", "targets", "validation_targets", "updates", "evaluate_every", "scored", "config", "config_sha256")
     return Family(
         rules=rules,
         provenance=provenance,

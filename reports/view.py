@@ -147,6 +147,7 @@ class Training:
     mark: Mark
     sentence: str
     budget: str
+    configuration: str
     extension: str
     summary: str
     differences_figure: str

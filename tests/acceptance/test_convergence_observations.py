@@ -27,8 +27,8 @@ def curve(campaign: Campaign, *losses: str, seed: int = 46, side: str = "candida
     set_loss(campaign, losses[-1], seed=seed, side=side)
 
 
-def cost(campaign: Campaign, seed: int = 46) -> dict[str, Any]:
-    found: dict[str, Any] = next(own for own in observed(campaign)["cost"]["seeds"] if own["seed"] == seed)
+def cost(campaign: Campaign, seed: int = 46, kind: str = "cost") -> dict[str, Any]:
+    found: dict[str, Any] = next(own for own in observed(campaign)[kind]["seeds"] if own["seed"] == seed)
     return found
 
 
@@ -121,6 +121,54 @@ def test_the_ratios_are_of_the_sums_over_all_seeds(campaign: Campaign) -> None:
     found = observed(campaign)["cost"]
     assert found["targets_ratio"] == pytest.approx(30720 / 40960)
     assert found["seconds_ratio"] == pytest.approx(30720 / 40960 * 50 / 80)
+
+
+def test_seeds_that_get_there_are_counted_and_summed_apart(campaign: Campaign) -> None:
+    for seed, losses in ((45, ("3.6", "3.50", "3.3")), (46, ("3.6", "3.40", "3.3")), (47, ("3.6", "3.5", "3.48"))):
+        curve(campaign, *losses, seed=seed)
+    found = observed(campaign)["cost"]
+    assert (found["targets_ratio"], found["seconds_ratio"]) == (None, None)
+    assert found["reached"] == {
+        "seeds": 2,
+        "targets_ratio": pytest.approx(30720 / 40960),
+        "seconds_ratio": pytest.approx(30720 / 40960 * 50 / 80),
+    }
+
+
+def test_where_no_seed_gets_there_no_ratio_is_left(campaign: Campaign) -> None:
+    for seed in (45, 46, 47):
+        curve(campaign, "3.7", "3.65", "3.6", seed=seed)
+    for kind in ("cost", "cost_at_margin"):
+        assert observed(campaign)[kind]["reached"] == {"seeds": 0, "targets_ratio": None, "seconds_ratio": None}
+
+
+def test_where_all_seeds_get_there_both_ratios_are_the_same(campaign: Campaign) -> None:
+    found = observed(campaign)["cost_at_margin"]
+    assert found["targets_ratio"] is not None
+    assert found["reached"] == {"seeds": 3, **{name: found[name] for name in ("targets_ratio", "seconds_ratio")}}
+
+
+def test_the_margin_is_added_to_the_quality_exactly(campaign: Campaign) -> None:
+    """Between 3.45 and 3.385 the candidate is at 3.405, the baseline's 3.40 and the margin, after 9/13 of the way."""
+    curve(campaign, "3.45", "3.385", "3.30")
+    found = cost(campaign, kind="cost_at_margin")
+    assert found["quality"] == 3.405
+    assert found["candidate"]["targets"] == pytest.approx(15360 + 15360 * 9 / 13, rel=1e-15)
+    curve(campaign, "3.6", "3.5", "3.405")
+    assert cost(campaign, kind="cost_at_margin")["candidate"]["targets"] == 40960.0
+    curve(campaign, "3.6", "3.5", "3.40500000000000001")
+    assert cost(campaign, kind="cost_at_margin")["candidate"] is None
+
+
+@pytest.mark.parametrize(
+    "differences", [CLOSE, ["0", "0", "0.0038"], ["-0.0005", "-0.0005", "0.0036"], ["0.00499", "0.00499", "0.004991"]]
+)
+def test_a_candidate_that_passes_with_three_seeds_reaches_what_the_margin_allows(
+    tmp_path: Path, differences: list[str]
+) -> None:
+    campaign = make_runs(tmp_path, {RECIPE: paired("3.5", differences)})
+    assert finding_of(campaign) == "met"
+    assert observed(campaign)["cost_at_margin"]["reached"]["seeds"] == 3
 
 
 # --- what only shows --------------------------------------------------------------------------------------------------

@@ -4,6 +4,7 @@ import itertools
 import json
 import re
 from collections.abc import Callable, Mapping
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree as ET
@@ -13,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from acceptance.formats import Ending
+from campaign.power import percent
 from reports.status import Mark
 from reports.training_plots import (
     DifferencePlot,
@@ -23,6 +25,7 @@ from reports.training_plots import (
     spread_labels,
     thinned,
 )
+from reports.training_tables import power_percent
 from tests.conftest import Golden
 from tests.reports.evaluations import HOSTILE, TEMPLATE, make_evaluation, report_of, write_evaluation
 from tests.reports.test_render import IMAGE, Page, golden_bytes, table_text
@@ -48,11 +51,12 @@ TABLE = (
 )
 LOOKS = "First and second look, where the extension was taken"
 SEEDS = "Final losses in nats and their paired differences, with segments and seconds of training"
-COST = "Targets and seconds of training to the baseline's final loss of the same seed; not gating"
+COST = "Targets and seconds of training to the same quality by seed; not gating"
 COSTS = (
-    "Cost to the baseline's final quality, summed over the seeds; not gating. Device-hours are seconds of training "
-    "times the devices of a run"
+    "Cost to the same quality, summed over the seeds in which both sides reach it; not gating. Device-hours are "
+    "seconds of training times the devices of a run"
 )
+AT_MARGIN, AT_LOSS = "baseline's final loss + 0.005", "baseline's final loss"
 POWER = (
     "Power as computed before the freeze: the chance to pass if the true difference is 0, and the smallest true "
     "difference, in nats, that would be found missed with a chance of at least 80%"
@@ -271,6 +275,25 @@ def test_full_budget_is_not_said_where_one_run_lacks_it(tmp_path: Path, field: s
     assert said in told(made)
 
 
+def test_the_resolved_configuration_stands_beside_the_budget(tmp_path: Path) -> None:
+    config = {
+        "workers": 4,
+        "batch": 8,
+        "mode": "packed",
+        "lr": 1e-3,
+        "fused": True,
+        "warm": None,
+        "sizes": [1, {"b": 2}],
+    }
+    scored = "the mean of the four workers' models; global batch 32: 8 in each of 4 workers"
+    recipe = make_recipe(RECIPE, config=config, scored=scored)
+    made = report(tmp_path, {RECIPE: paired("3.5", CLOSE)}, recipes=(recipe,))
+    said = "Configuration: batch 8, fused true, lr 0.001, mode packed, sizes [1, {b 2}], warm null, workers 4."
+    assert said in told(made)
+    assert said in words(made)
+    assert f"Scored: {scored}." in words(made)
+
+
 def test_full_budget_is_not_said_while_runs_are_absent(tmp_path: Path) -> None:
     made = report(tmp_path, {RECIPE: paired("3.5", ["0.001", "0.002"])})
     assert "Full budget" not in words(made)
@@ -328,7 +351,7 @@ def test_segments_on_other_numbers_of_devices_have_no_device_hours(tmp_path: Pat
     campaign = make_runs(tmp_path, {RECIPE: paired("3.5", ["-0.02", "-0.0201", "-0.0202"])})
     second = segment_of(2, device="GPU-a+GPU-b", ending="completed", resumed_update=20, update=40)
     made = report_of(cut(write_evaluation(campaign), segment_of(1), second))
-    ((*_, own, other),) = rows(made, COSTS)
+    _, (*_, own, other) = rows(made, COSTS)
     assert (own, other) == ("0.0667", "-")
 
 
@@ -410,10 +433,15 @@ def test_without_figures_of_power_the_report_says_so(published: Path) -> None:
     assert "what the gates could find out was not recorded at the freeze." in words(published)
 
 
-@pytest.mark.parametrize(("chance", "shown"), [(0.99996, "99.996%"), (1.0, "100.0%"), (0.00001, "0.001%"), (0, "0.0%")])
+@pytest.mark.parametrize(("chance", "shown"), [(0.99996, ">99.9%"), (1.0, "100.0%"), (0.00001, "<0.1%"), (0, "0.0%")])
 def test_a_chance_is_certain_only_where_it_is(tmp_path: Path, chance: float, shown: str) -> None:
     made = with_power(tmp_path, power_of(chance_all=chance))
     assert f"a chance of {shown} if the true differences are 0" in words(made)
+
+
+@given(st.floats(0, 1) | st.sampled_from([0.7996, 0.8, 0.125, 0.125 - 1e-17, 0.0009999, 0.001, 0.9995, 0.99949]))
+def test_a_chance_to_pass_reads_as_in_the_plan(chance: float) -> None:
+    assert power_percent(Decimal(repr(chance))) == percent(chance)
 
 
 # --- cost -------------------------------------------------------------------------------------------------------------
@@ -421,8 +449,8 @@ def test_a_chance_is_certain_only_where_it_is(tmp_path: Path, chance: float, sho
 
 def test_cost_is_that_to_the_baselines_own_quality_and_gates_nothing(tmp_path: Path) -> None:
     made = report(tmp_path, {RECIPE: paired("3.5", ["-0.02", "-0.0201", "-0.0202"])})
-    ((recipe, there, targets, seconds, own, other, own_hours, other_hours),) = rows(made, COSTS)
-    assert (recipe, there, own) == (f"`{RECIPE}`", "in 3 of 3", "240 s")
+    _, (recipe, quality, there, targets, seconds, own, other, own_hours, other_hours) = rows(made, COSTS)
+    assert (recipe, quality, there, own) == (f"`{RECIPE}`", AT_LOSS, "in 3 of 3", "240 s")
     assert float(targets.rstrip("\u00d7")) < 1
     assert float(seconds.rstrip("\u00d7")) < float(targets.rstrip("\u00d7"))
     assert float(other.removesuffix(" s")) < 150
@@ -430,22 +458,38 @@ def test_cost_is_that_to_the_baselines_own_quality_and_gates_nothing(tmp_path: P
     assert "Nothing of this gates." in words(made)
 
 
-def test_what_is_never_reached_is_said_so_and_has_no_ratio(published: Path) -> None:
-    assert rows(published, COST)[:2] == [
-        ["45", "3.559927", "40,960", "40,607", "80.0 s", "49.6 s"],
-        ["46", "3.561927", "40,960", "never reached", "80.0 s", "never reached"],
+def test_what_is_never_reached_is_said_so_and_has_no_ratio(published: Path, tmp_path: Path) -> None:
+    assert rows(published, COST)[3:5] == [
+        ["45", AT_LOSS, "3.559927", "40,960", "40,607", "80.0 s", "49.6 s"],
+        ["46", AT_LOSS, "3.561927", "40,960", "never reached", "80.0 s", "never reached"],
     ]
-    assert rows(published, COSTS)[0] == [
-        "`sync-production`", "in 1 of 3", "-", "-", "240 s", "not by all seeds", "0.0667", "-",
+    made = report(tmp_path, {RECIPE: paired("3.5", FAR)})
+    assert [row[:3] for row in rows(made, COSTS)] == [
+        [f"`{RECIPE}`", AT_MARGIN, "in 0 of 3"], [f"`{RECIPE}`", AT_LOSS, "in 0 of 3"],
     ]  # fmt: skip
+    assert {cell for row in rows(made, COSTS) for cell in row[3:]} == {"-"}
+
+
+def test_a_sum_over_some_seeds_says_over_how_many(published: Path) -> None:
+    _, row = rows(published, COSTS)[:2]
+    assert row[:3] == ["`sync-production`", AT_LOSS, "in 1 of 3"]
+    assert all(cell.endswith(": 1 of 3 seeds") for cell in row[3:])
+    assert row[5].startswith("80.0 s")
+
+
+def test_a_recipe_that_passes_has_a_cost_to_what_the_margin_allows(published: Path) -> None:
+    found = {row[0]: row for row in rows(published, COSTS) if row[1] == AT_MARGIN}
+    for recipe in ("`sync-b16-c512`", "`packed4-b32-c512`"):
+        assert found[recipe][2] == "in 3 of 3"
+        assert not any("seeds" in cell or cell == "-" for cell in found[recipe][3:])
 
 
 @pytest.mark.parametrize(("device", "shown"), [("GPU-a+GPU-b", "0.133"), ("", "-")])
 def test_device_hours_count_the_devices_that_are_known(tmp_path: Path, device: str, shown: str) -> None:
-    campaign = make_runs(tmp_path)
+    campaign = make_runs(tmp_path, {RECIPE: paired("3.5", ["-0.02", "-0.0201", "-0.0202"])})
     for row in campaign.tables["attempts.csv"]:
         row["device"] = device
-    assert rows(report_of(write_evaluation(campaign)), COSTS)[0][6] == shown
+    assert rows(report_of(write_evaluation(campaign)), COSTS)[1][7] == shown
 
 
 # --- the registry -----------------------------------------------------------------------------------------------------
@@ -528,7 +572,7 @@ def test_what_the_registry_hides_is_said(tmp_path: Path) -> None:
 @pytest.mark.usefixtures("drawn")
 @pytest.mark.parametrize("text", [HOSTILE, TEMPLATE, IMAGE, "| a | b |"])
 def test_no_text_becomes_markup(tmp_path: Path, text: str) -> None:
-    recipes = (make_recipe(RECIPE, scored=text),)
+    recipes = (make_recipe(RECIPE, scored=text, config={text: [text]}),)
     campaign = make_runs(tmp_path, {RECIPE: paired("3.5", CLOSE)}, recipes=recipes)
     registry = {"path": text, "problem": "", "others": [other_of(campaign=text, home=text, candidate=text)]}
     evaluation = write_evaluation(campaign, registry={**registry, "damaged_lines": 0})
