@@ -270,7 +270,7 @@ def read_home(paths: HomePaths, frozen: Frozen, entries: Sequence[documents.Entr
     )
     for whole, attempts in groupby(_intended(history), key=lambda one: (one.slot, one.attempt)):
         _read_attempt(plans, whole, list(attempts), found)
-    _refuse_vanished(paths, found, known)
+    _refuse_vanished(paths, found, history.sealed, known)
     _refuse_early(frozen, history, found)
     found.findings.extend(_strangers(paths, history))
     found.findings.extend(found.book.disagreements())
@@ -295,16 +295,17 @@ def _refuse_early(frozen: Frozen, history: acts.History, found: _Found) -> None:
                 found.refuse(following, findings)
 
 
-def _refuse_vanished(paths: HomePaths, found: _Found, known: Mapping[str, str]) -> None:
-    """Refuse every attempt of which a receipt of the ledger is gone, or another one now."""
+def _refuse_vanished(paths: HomePaths, found: _Found, seen: Mapping[str, str], known: Mapping[str, str]) -> None:
+    """Refuse every attempt of which a receipt that the ledger names is gone, or another one now."""
     receipts = found.receipts
-    for name, digest in known.items():
+    for name, digest in seen.items():
         key = _key_of(name)
         whole = (key.slot, key.attempt)
         if receipts.get(key, "") != digest and whole not in found.refused:
             now = receipts.get(key) or "there is none"
             where = str(paths.attempt(key.slot, key.attempt, key.segment).receipt)
-            found.refuse(whole, [Finding(where=where, what=f"collected before with SHA-256 {digest}, now {now}")])
+            word = "collected" if name in known else "seen"
+            found.refuse(whole, [Finding(where=where, what=f"{word} before with SHA-256 {digest}, now {now}")])
 
 
 # --- the cache --------------------------------------------------------------------------------------------------------

@@ -1000,6 +1000,7 @@ Act: TypeAlias = Literal[
     "not_submitted",
     "cancelled",
     "ended",
+    "sealed",
     "collected",
     "reported",
     "lock_taken_over",

@@ -66,7 +66,7 @@ class Observer:
             now: Seconds since the epoch.
         """
         facts = {
-            attempt.key: read_attempt(self.paths, attempt)
+            attempt.key: read_attempt(self.paths, attempt, history.sealed.get(attempt.key.receipt_name, ""))
             for slot in history.slots
             for attempt in history.attempts(slot)
         }
@@ -75,7 +75,10 @@ class Observer:
         places = {name: self._allocation(history, name, jobs.get(name), now) for name in history.allocations}
         # A job may have sealed an attempt after its files were read and ended before it was asked for: look again.
         open_keys = [key for key, found in facts.items() if found.receipt is None]
-        facts |= {key: read_attempt(self.paths, history.attempt(key)) for key in open_keys}
+        facts |= {
+            key: read_attempt(self.paths, history.attempt(key), history.sealed.get(key.receipt_name, ""))
+            for key in open_keys
+        }
         attempts = {
             key: resolve_attempt(
                 history.attempt(key),
@@ -290,11 +293,22 @@ def _check_receipt(receipt: Receipt, attempt: Attempt) -> str:
     return f"the receipt in its folder is that of {said.text} in {receipt.allocation}"
 
 
-def read_attempt(paths: HomePaths, attempt: Attempt) -> AttemptFacts:
+def _check_seen(seen: str, digest: str) -> str:
+    if not seen or digest == seen:
+        return ""
+    return f"a receipt with SHA-256 {seen} was seen there before, now {digest or 'there is none'}"
+
+
+def read_attempt(paths: HomePaths, attempt: Attempt, seen: str = "") -> AttemptFacts:
     """Read what an attempt left so far.
 
     A document that cannot be used is a problem, never an ending; so is one that its allocation did not leave, or one
     that it left and that is gone.
+
+    Args:
+        paths: The home.
+        attempt: The attempt as the ledger knows it.
+        seen: SHA-256 of the receipt that an earlier command saw there; empty for none.
     """
     folder = paths.attempt(attempt.slot, attempt.attempt, attempt.segment)
     # First of all: every receipt that it names is there already.
@@ -312,11 +326,19 @@ def read_attempt(paths: HomePaths, attempt: Attempt) -> AttemptFacts:
             problem = _check_receipt(receipt, attempt)
         if ended is not None and not problem:
             problem = ended.contradiction(attempt.key.receipt_name, digest)
+        problem = problem or _check_seen(seen, digest)
     except EvidenceError as error:
         problem = f"{error.where}: {error.what}"
     except OSError as error:
         problem = f"{error.filename or folder.root}: cannot be looked at: {error.strerror}"
-    return AttemptFacts(began=began, node=node, receipt=None if problem else receipt, problem=problem)
+    is_usable = receipt is not None and not problem
+    return AttemptFacts(
+        began=began,
+        node=node,
+        receipt=receipt if is_usable else None,
+        receipt_sha256=digest if is_usable else "",
+        problem=problem,
+    )
 
 
 def live_local_jobs(history: History, machine: Machine, allocations: Iterable[str]) -> list[str]:

@@ -109,6 +109,8 @@ class AttemptFacts:
     began: bool
     node: str
     receipt: Receipt | None
+    receipt_sha256: str = ""
+    """Empty where there is no receipt, or none that can be used."""
     problem: str
     """Why the receipt that is there cannot be used; empty otherwise."""
 
@@ -140,6 +142,8 @@ class AttemptStatus:
     source: str
     """What tells: ``receipt``, ``ledger``, ``squeue``, ``sacct``, ``process``, ``files``."""
     receipt: Receipt | None
+    receipt_sha256: str = ""
+    """Empty where there is no receipt."""
 
     @property
     def key(self) -> AttemptKey:
@@ -362,6 +366,7 @@ def resolve_attempt(
         node=facts.node or where.job.node,
         source=source,
         receipt=facts.receipt,
+        receipt_sha256=facts.receipt_sha256,
     )
 
 

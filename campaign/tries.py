@@ -160,8 +160,9 @@ def read_try(plans: Plans, attempt: acts.Attempt) -> Try:
     known_allocation = plans.history.allocations[attempt.allocation]
     _check_ended(plans.paths, attempt, folder)
     if not _has_receipt(folder):
-        if known := plans.known.get(attempt.key.receipt_name):
-            raise EvidenceError(f"collected before with SHA-256 {known}, now there is none", where=str(folder.receipt))
+        if seen := plans.history.sealed.get(attempt.key.receipt_name):
+            word = "collected" if attempt.key.receipt_name in plans.known else "seen"
+            raise EvidenceError(f"{word} before with SHA-256 {seen}, now there is none", where=str(folder.receipt))
         if attempt.ended is None:
             return Try(attempt=attempt, allocation=known_allocation, folder=folder)
         start = _read_start(folder)

@@ -6,7 +6,7 @@ import os
 import shutil
 import sys
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, get_args
 
 import click
@@ -22,6 +22,7 @@ from campaign.paths import HomePaths
 from campaign.submission import text
 from campaign.submission.choose import find_candidate
 from campaign.submission.desk import Desk, Order, Wish, open_desk
+from campaign.submission.held import since
 from campaign.submission.wait import LOCAL_PACE, SLURM_PACE, counts, progress_line, wait_for_jobs
 
 
@@ -70,8 +71,9 @@ def command(  # noqa: PLR0917 - click passes every option by name
     A side's pilot goes first: its rates fix the number of updates of every window. Running the command again never
     doubles anything: what is under way or complete is left alone, and a submission that was interrupted is found again.
 
-    With --wait it exits with 4 if a slot that was asked for can no longer be completed. A run whose newest checkpoint
-    is damaged is left out, and the command exits with 5 once the rest is done.
+    With --wait it exits with 4 if a slot that was asked for can no longer be completed, or is left to a person: one
+    that was cancelled meanwhile, and a run whose segments leave no checkpoint. A run whose newest checkpoint is damaged
+    is left out, and the command exits with 5 once the rest is done.
     """
     desk = open_desk(home, read_frozen(home), time.time)
     desk.check_frozen()
@@ -113,6 +115,8 @@ class _Run:
     def submit(self) -> ExitCode:
         """Submit, and with ``--wait`` go on until nothing is left to do; return the exit code."""
         jobs: list[str] = []
+        if self.wait:
+            self.wish = replace(self.wish, since=since(self.desk.history()))
         while True:
             if self.wait:
                 self._wait()
@@ -131,7 +135,8 @@ class _Run:
     def _code(self, order: Order) -> ExitCode:
         if order.refused:
             return ExitCode.TAMPERED
-        return ExitCode.WANTING if self.wait and order.choice.out_of_reach else ExitCode.DONE
+        is_wanting = bool(order.choice.out_of_reach or order.choice.held)
+        return ExitCode.WANTING if self.wait and is_wanting else ExitCode.DONE
 
     def _stage(self, order: Order, view: View) -> list[str]:
         if self.wish.cluster == "local":

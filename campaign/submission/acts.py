@@ -100,6 +100,13 @@ class EndedAttempt(Document):
     source: str
 
 
+class SeenReceipts(Document):
+    """Data of ``sealed``: receipts that were there when a command looked, and must be there from then on."""
+
+    receipts: dict[str, str]
+    """SHA-256 by name; only those that no earlier act names."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Attempt:
     """One attempt, or one segment of an attempt at a run, as the ledger knows it."""
@@ -169,6 +176,8 @@ class History:
     allocations: dict[str, Allocation] = field(default_factory=dict)
     slots: dict[str, dict[AttemptKey, Attempt]] = field(default_factory=dict)
     """Every attempt, a run's segment by segment, by the slot's name."""
+    sealed: dict[str, str] = field(default_factory=dict)
+    """SHA-256 of every receipt that a command has seen, by name."""
     reported: dict[str, str] = field(default_factory=dict)
     """SHA-256 of the verdict of the last report on each candidate."""
     candidates: list[str] = field(default_factory=list)
@@ -263,6 +272,14 @@ def _note_ended(history: History, entry: Entry) -> None:
     history.slots[data.slot][key] = replace(known, ended=data)
 
 
+def _note_sealed(history: History, entry: Entry) -> None:
+    receipts = entry.data.get("receipts")
+    if not isinstance(receipts, dict) or not all(isinstance(digest, str) for digest in receipts.values()):
+        raise EvidenceError(f"{entry.act} names no receipts", where=f"ledger.jsonl:{entry.seq}")
+    for name, digest in receipts.items():
+        history.sealed.setdefault(name, digest)
+
+
 def _note_candidate(history: History, entry: Entry) -> None:
     candidate = entry.data.get("candidate")
     if not isinstance(candidate, str):
@@ -284,6 +301,8 @@ _NOTES: dict[str, Callable[[History, Entry], None]] = {
     "not_submitted": _note_not_submitted,
     "cancelled": _note_cancelled,
     "ended": _note_ended,
+    "sealed": _note_sealed,
+    "collected": _note_sealed,
     "froze_candidate": _note_candidate,
     "reported": _note_reported,
 }

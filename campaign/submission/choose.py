@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
@@ -25,6 +25,8 @@ class Choice:
     """Wanted slots, or pilots of such, that were submitted and have not ended."""
     out_of_reach: tuple[str, ...]
     """Wanted slots that can no longer be completed, or whose pilot cannot."""
+    held: tuple[str, ...] = ()
+    """Missing slots, or pilots of such, that are left to a person."""
 
     @property
     def phases(self) -> tuple[str, ...]:
@@ -65,7 +67,14 @@ def _refuse_incomplete(states: Mapping[str, SlotStatus], owners: set[str]) -> No
             )
 
 
-def choose(states: Mapping[str, SlotStatus], *, candidate: str, phase: Phase | None = None, only: str = "") -> Choice:
+def choose(
+    states: Mapping[str, SlotStatus],
+    *,
+    candidate: str,
+    phase: Phase | None = None,
+    only: str = "",
+    held: Collection[str] = (),
+) -> Choice:
     """Choose the slots to submit now.
 
     Args:
@@ -73,6 +82,7 @@ def choose(states: Mapping[str, SlotStatus], *, candidate: str, phase: Phase | N
         candidate: Id of the candidate; empty for none.
         phase: The one phase that is wanted; default all, in order.
         only: Glob pattern that the slots' names must match; pilots that they need come along.
+        held: Slots to leave alone.
 
     Raises:
         StateError: A wanted side's adapter is incomplete.
@@ -84,9 +94,11 @@ def choose(states: Mapping[str, SlotStatus], *, candidate: str, phase: Phase | N
     _refuse_incomplete(states, owners)
     open_pilots = {name for name in pilots if states[name].state in MISSING | ACTIVE}
     open_owners = {name.partition("/")[0] for name in open_pilots}
-    chosen = {name for name in pilots if states[name].state in MISSING}
+    chosen = {name for name in pilots if states[name].state in MISSING and name not in held}
     waiting, lost = [], [name for name in wanted if states[name].state in OUT_OF_REACH]
     for name in missing:
+        if name in held:
+            continue
         needed = [pilot for pilot in pilots_of(states[name].slot, candidate) if pilot in states]
         if states[name].slot.kind == "pilot":
             chosen.add(name)
@@ -102,6 +114,7 @@ def choose(states: Mapping[str, SlotStatus], *, candidate: str, phase: Phase | N
         waiting=tuple(waiting),
         active=tuple(active),
         out_of_reach=tuple(lost),
+        held=tuple(name for name in states if name in held and (name in missing or name in open_pilots)),
     )
 
 

@@ -24,6 +24,7 @@ from campaign.scheduler import Slurm, local_slurm
 from campaign.state import AttemptState
 from campaign.submission import acts
 from campaign.submission.choose import Choice, choose
+from campaign.submission.held import Since, find_held
 from campaign.submission.plans import Batch, intend, make_batches, write_plans
 from campaign.submission.reconcile import Reconciler
 from campaign.transport import (
@@ -52,6 +53,8 @@ class Wish:
     cluster: acts.Cluster
     phase: Phase | None = None
     only: str = ""
+    since: Since | None = None
+    """Of a wait: what there was when it began. What was cancelled after that is not gone on with by itself."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,6 +67,9 @@ class Order:
     choice: Choice
     refused: tuple[EvidenceError, ...] = ()
     """Why runs that were chosen are left out: each has a newest checkpoint that it cannot go on from."""
+
+    held: Mapping[str, str] = field(default_factory=dict)
+    """Why slots are left to a person, by name; `Choice.held` has those that were asked for."""
 
     @property
     def all(self) -> tuple[Batch, ...]:
@@ -109,7 +115,9 @@ class Desk:
             for submission in self.history().open_submissions():
                 if submission.not_submitted is None:
                     self._reconcile(ledger, submission, say)
-            record_endings(ledger, self.view(""))
+            view = self.view("")
+            record_receipts(ledger, view)
+            record_endings(ledger, view)
 
     def _reconcile(self, ledger: ledgers.Ledger, submission: acts.Submission, say: Say) -> None:
         reconciler = Reconciler(paths=self.paths, slurm=self.slurm, machine=self.machine)
@@ -133,7 +141,8 @@ class Desk:
             StateError: Nothing of a wanted side may be submitted, or another local job runs.
         """
         again = tuple(_batch_of(one, wish.cluster) for one in view.history.open_submissions() if one.not_submitted)
-        choice = choose(view.slots, candidate=wish.candidate, phase=wish.phase, only=wish.only)
+        held = find_held(self.paths, view.history, view.slots, wish.since) if wish.since is not None else {}
+        choice = choose(view.slots, candidate=wish.candidate, phase=wish.phase, only=wish.only, held=held)
         intended, refused = intend(self.frozen, self.paths, view.slots, choice.slots, wish.candidate)
         batches = make_batches(
             self.frozen,
@@ -145,7 +154,7 @@ class Desk:
             cluster=wish.cluster,
             array_limit=array_limit,
         )
-        return Order(again=again, batches=tuple(batches), choice=choice, refused=refused)
+        return Order(again=again, batches=tuple(batches), choice=choice, refused=refused, held=held)
 
     def refuse_two_local_jobs(self, view: View) -> None:
         """Refuse to submit while a local job measures: measurements at the same time disturb one another.
@@ -324,6 +333,14 @@ def _batch_of(submission: acts.Submission, cluster: acts.Cluster) -> Batch:
         minutes=max(one.minutes for one in intent.allocations),
         allocations=intent.allocations,
     )
+
+
+def record_receipts(ledger: ledgers.Ledger, view: View) -> None:
+    """Record every receipt that is seen for the first time: from then on one that is gone is no attempt without one."""
+    names = {status.key.receipt_name: status.receipt_sha256 for status in view.attempts.values()}
+    fresh = {name: digest for name, digest in names.items() if digest and name not in view.history.sealed}
+    if fresh:
+        _append(ledger, "sealed", acts.SeenReceipts(receipts=fresh))
 
 
 def record_endings(ledger: ledgers.Ledger, view: View) -> list[acts.EndedAttempt]:

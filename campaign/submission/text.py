@@ -115,4 +115,4 @@ def reasons(order: Order, slots: Mapping[str, Any]) -> list[str]:
             for name in choice.out_of_reach[:3]
             if slots[name].endings
         ]
-    return said
+    return said + [f"not submitted: {name}: {order.held[name]}" for name in choice.held]

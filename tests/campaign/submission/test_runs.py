@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import shutil
 from pathlib import Path
 from typing import Any, Literal
 
@@ -12,6 +13,7 @@ import pytest
 from acceptance.formats import Ending
 from campaign import files
 from campaign.cli.main import main
+from campaign.collect import collect
 from campaign.documents import AllocationPlan, CheckpointName, ConvergenceExtension, PlannedAttempt
 from campaign.files import sha256_file
 from campaign.keys import AttemptKey
@@ -188,7 +190,8 @@ def test_a_killed_segment_gets_its_ending_from_the_scheduler_and_its_checkpoint_
 
 def test_a_receipt_counts_that_a_lost_segment_leaves_after_all(home: JobHome, cluster: Cluster, desk: Desk) -> None:
     go(home, cluster, desk)
-    go(home, cluster, desk)
+    submit(desk, ONE)
+    run_jobs(home, cluster)
     folder = home.paths.attempt(RUN, 1, 1)
     allocation = home.paths.allocation(planned_allocation(desk))
     kept = folder.receipt.read_bytes(), allocation.ended.read_bytes()
@@ -200,6 +203,34 @@ def test_a_receipt_counts_that_a_lost_segment_leaves_after_all(home: JobHome, cl
     allocation.ended.write_bytes(kept[1])
     assert state(desk) is SlotState.COMPLETED
     assert submit(desk, ONE).all == ()
+
+
+def test_a_failure_that_a_command_has_seen_cannot_become_lost_by_removing_its_receipt(
+    home: JobHome, cluster: Cluster, desk: Desk
+) -> None:
+    go(home, cluster, desk)
+    go(home, cluster, desk, endings=cut(1, ending="non_finite"))
+    assert state(desk) is SlotState.FAILED
+    receipt, ended = home.paths.attempt(RUN, 1, 1).receipt, home.paths.allocation(planned_allocation(desk)).ended
+    kept, digest = receipt.read_bytes(), sha256_file(receipt)
+    assert desk.history().sealed[f"{RUN}/1/1"] == digest
+    acts = home.acts()
+    desk.settle(quiet)
+    assert home.acts() == acts
+    receipt.unlink()
+    ended.unlink()
+    desk.settle(quiet)
+    (one,) = desk.view(CANDIDATE).slots[RUN].attempts
+    assert state(desk) is SlotState.UNKNOWN
+    assert one.reason == f"a receipt with SHA-256 {digest} was seen there before, now there is none"
+    assert submit(desk, ONE).all == ()
+    with Ledger.open(home.paths, lambda: 0.0) as ledger:
+        findings = [finding.what for finding in collect(home.paths, ledger).findings]
+    assert f"seen before with SHA-256 {digest}, now there is none" in findings
+    receipt.write_bytes(kept.replace(b"non_finite", b"time_limit"))
+    assert state(desk) is SlotState.UNKNOWN
+    receipt.write_bytes(kept)
+    assert state(desk) is SlotState.FAILED
 
 
 def planned_allocation(desk: Desk) -> str:
@@ -464,6 +495,91 @@ def test_an_operators_stop_is_a_cut_with_its_reason_and_the_next_submission_goes
     assert "the partition is needed" in run_cli(capsys, home, "status")[1]
     assert go(home, cluster, desk) == {RUN}
     assert [one.segment for one in planned(home)] == [1, 2]
+
+
+WAIT = ("submit", "--cluster", "slurm", "--yes", "--wait", "--only", RUN)
+
+
+def test_a_wait_does_not_go_on_with_what_was_cancelled_meanwhile_and_a_new_one_does(
+    capsys: pytest.CaptureFixture[str],
+    home: JobHome,
+    cluster: Cluster,
+    desk: Desk,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    go(home, cluster, desk)
+    run_cli(capsys, home, "submit", "--cluster", "slurm", "--yes", "--only", RUN)
+
+    def cancel(_: float) -> None:
+        assert main(["cancel", "--home", str(home.paths.root), "--yes", "--reason", "the partition is needed"]) == 0
+
+    monkeypatch.setattr("campaign.cli.submit.time.sleep", cancel)
+    code, _, err = run_cli(capsys, home, *WAIT)
+    assert code == 4
+    assert f"not submitted: {RUN}: cancelled while this command waited (the partition is needed)" in err
+    assert "to go on with it: campaign submit" in err
+    assert [one.segment for one in planned(home)] == [1]
+    assert state(desk) is SlotState.CUT
+    monkeypatch.setattr("campaign.cli.submit.time.sleep", lambda _: run_jobs(home, cluster))
+    assert run_cli(capsys, home, *WAIT)[0] == 0
+    assert [one.segment for one in planned(home)] == [1, 2]
+    assert state(desk) is SlotState.COMPLETED
+
+
+def test_a_pilot_that_was_cancelled_meanwhile_is_left_alone_with_what_waits_for_it(
+    capsys: pytest.CaptureFixture[str],
+    home: JobHome,
+    cluster: Cluster,
+    desk: Desk,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(
+        "campaign.cli.submit.time.sleep", lambda _: main(["cancel", "--home", str(home.paths.root), "--yes"])
+    )
+    code, _, err = run_cli(capsys, home, *WAIT)
+    assert code == 4
+    assert "not submitted: baseline/pilot/sync: cancelled while" in err
+    assert "1 slot(s) wait for a pilot" in err
+    assert state(desk, "baseline/pilot/sync") is SlotState.RETRYABLE
+    assert len(cluster.requests) == 1
+
+
+def test_a_wait_stops_with_a_run_whose_segments_leave_no_checkpoint(
+    capsys: pytest.CaptureFixture[str],
+    home: JobHome,
+    cluster: Cluster,
+    desk: Desk,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    home.wish(endings=cut(1, 2, 3, ending="no_space"))
+    go(home, cluster, desk)
+
+    def run_and_lose(_: float) -> None:
+        run_jobs(home, cluster)
+        for folder in home.paths.attempts.glob("baseline/run/sync/s45/1/segments/*/checkpoints/*"):
+            shutil.rmtree(folder)
+        for path in home.paths.attempts.glob("baseline/run/sync/s45/1/segments/*/receipt.json"):
+            receipt = json.loads(path.read_bytes())
+            receipt["run"]["checkpoints"] = []
+            path.write_bytes(files.dump_json(receipt))
+            ended = home.paths.allocation(receipt["allocation"]).ended
+            said = json.loads(ended.read_bytes())
+            ended.write_bytes(
+                files.dump_json({**said, "receipts": {key: sha256_file(path) for key in said["receipts"]}})
+            )
+
+    monkeypatch.setattr("campaign.cli.submit.time.sleep", run_and_lose)
+    code, _, err = run_cli(capsys, home, *WAIT)
+    assert code == 4
+    assert [one.segment for one in planned(home)] == [1, 2]
+    assert (
+        f"not submitted: {RUN}: its last 2 segments left no checkpoint, the last one ended no_space: as the test" in err
+    )
+    assert "mend the cause, then: campaign submit" in err
+    home.wish()
+    monkeypatch.setattr("campaign.cli.submit.time.sleep", lambda _: run_jobs(home, cluster))
+    assert run_cli(capsys, home, *WAIT)[0] == 0
+    assert [one.segment for one in planned(home)] == [1, 2, 3]
 
 
 def test_the_gate_of_a_recipe_whose_pilot_failed_is_out_of_reach(
