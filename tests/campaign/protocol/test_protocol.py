@@ -255,6 +255,18 @@ def test_acceptance_and_the_harness_take_the_full_matrix_which_shares_an_executo
     assert len(planned.recipes) == 5
 
 
+@pytest.mark.parametrize("file", ["gh200-backend/campaign.toml", "h200/convergence.toml"])
+def test_a_recipe_named_after_the_global_batch_says_how_it_is_shared(file: str) -> None:
+    rules = build_protocol(load_config(ROOT / "examples" / file)).convergence
+    assert rules is not None
+    (recipe,) = [one for one in rules.recipes if "-b32-" in one.name]
+    assert recipe.scored.endswith("; global batch 32: 8 in each of 4 workers")
+    shared = {name: recipe.config[name] for name in ("batch", "models", "workers") if name in recipe.config}
+    assert sorted(shared.values()) == [4, 8]
+    assert shared["batch"] == 8
+    assert recipe.updates * 32 * recipe.config["context"] == recipe.targets
+
+
 @given(st.integers(1, 9), st.data())
 def test_packing_never_puts_two_repeats_of_a_workload_into_one_allocation(most: int, data: st.DataObject) -> None:
     config = load_config(EXAMPLE)
