@@ -26,10 +26,32 @@ from . import copying
 from .copying import SavedFile, SourceError
 
 FORMAT = "checkpoint/1"
-_OF_THE_SIDE = frozenset(
-    {0, errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.EACCES, errno.EPERM, errno.ENXIO, errno.ENAMETOOLONG}
+_OF_THE_MACHINE = frozenset(
+    {
+        errno.EIO,
+        errno.ESTALE,
+        errno.EUCLEAN,
+        errno.EBADMSG,
+        errno.ENOMEM,
+        errno.ENOBUFS,
+        errno.EMFILE,
+        errno.ENFILE,
+        errno.ENODEV,
+        errno.EREMOTEIO,
+        errno.ETIMEDOUT,
+        errno.ENOTCONN,
+        errno.ECONNREFUSED,
+        errno.ECONNABORTED,
+        errno.ECONNRESET,
+        errno.ESHUTDOWN,
+        errno.EHOSTDOWN,
+        errno.EHOSTUNREACH,
+        errno.ENETDOWN,
+        errno.ENETUNREACH,
+    }
 )
-"""What a side can bring about in its own folder; anything else is the machine's fault."""
+"""What says that a disk, a file server or the machine failed. A side can bring about everything else in its own folder,
+such as by a lease or a lock."""
 _ABSENT = frozenset({0, errno.ENOENT, errno.ENOTDIR, errno.ELOOP})
 """What says that a checkpoint is not as it was; anything else says nothing about it."""
 _NO_DOCUMENT = _ABSENT | {errno.EINVAL, errno.EISDIR}
@@ -267,10 +289,11 @@ def copy_saved(source: Path, target: Path) -> tuple[SavedFile, ...]:
     """
     target.mkdir()
     try:
+        copying.refuse_mounts(source)
         with copying.opened_source(source) as reading, copying.opened_folder(target) as writing:
             return _copy_unchanged(reading, writing)
     except SourceError as error:
-        ending = Ending.RUBBISH if error.number in _OF_THE_SIDE else Ending.LOST
+        ending = Ending.LOST if error.number in _OF_THE_MACHINE else Ending.RUBBISH
         raise EndedError(ending, f"what the side saved cannot be kept: {error}") from error
 
 
@@ -279,7 +302,7 @@ def _copy_unchanged(reading: int, writing: int) -> tuple[SavedFile, ...]:
     if not found.files:
         raise SourceError("there is no file")
     folders = copying.folders_of(found.files)
-    copying.check_room(writing, sum(found.sizes.values()))
+    copying.check_room(writing, copying.count_written(reading, found))
     copying.make_folders(writing, folders)
     names = sorted(found.files)
     saved = tuple(copying.copy_file(reading, writing, name, found.files[name], durable=True) for name in names)

@@ -24,6 +24,11 @@ MOST_ENTRIES = 10_000
 """Files and folders of one checkpoint."""
 MOST_NAME = 500
 """Characters of a file's name below the folder."""
+MOST_HOLES_BYTES = 1 << 20
+"""So much of all files together may be holes, or an eighth of it: more was never written."""
+_LEAST_HELD = 16
+"""Where a file system tells no holes, what takes so many times less of the disk than its size has some all the same."""
+_BLOCK_BYTES = 512
 _PART = re.compile(r"[A-Za-z0-9._+=@,:-]{1,255}")
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
@@ -169,8 +174,87 @@ def sync_folders(root: int, folders: Iterable[str]) -> None:
     os.fsync(root)
 
 
+def find_mounts(folder: Path, mounts: bytes) -> list[str]:
+    """Return where file systems are mounted on a folder or below it: such a one could answer whatever it likes.
+
+    Args:
+        folder: The folder, its real path.
+        mounts: /proc/self/mountinfo.
+    """
+    above = os.fsencode(folder)
+    points = (line.split(b" ")[4] for line in mounts.splitlines())
+    plain = (re.sub(rb"\\([0-7]{3})", lambda found: bytes([int(found[1], 8)]), point) for point in points)
+    return [os.fsdecode(point) for point in plain if point == above or point.startswith(above + b"/")]
+
+
+def refuse_mounts(folder: Path) -> None:
+    """Refuse a folder that a file system is mounted on or below.
+
+    Raises:
+        SourceError: One is.
+    """
+    with _reading("mountinfo"):
+        mounts = Path("/proc/self/mountinfo").read_bytes()
+    if found := find_mounts(folder.parent.resolve() / folder.name, mounts):
+        raise SourceError(f"another file system is mounted on {ascii(found[0])[:MOST_NAME]}")
+
+
+def count_written(root: int, found: Found) -> int:
+    """Return how many bytes of the files below an open folder were written: what has holes may claim any size.
+
+    Raises:
+        SourceError: More than an eighth of them was not, or one cannot be read.
+    """
+    claimed = sum(found.sizes.values())
+    most, holes = max(MOST_HOLES_BYTES, claimed // 8), 0
+    for name in sorted(found.files):
+        folder, _, last = name.rpartition("/")
+        with _reading(name), _opened_below(root, folder) as above:
+            descriptor = os.open(last, _READ, dir_fd=above)
+            try:
+                holes += _count_holes(descriptor, found.sizes[name], most)
+            finally:
+                os.close(descriptor)
+        if holes > most:
+            text = f"a file with holes: more than {most} of {claimed} bytes were never written. Write zeros as well"
+            raise SourceError(f"{name}: {text}")
+    return claimed - holes
+
+
+def _count_holes(descriptor: int, num_bytes: int, most: int) -> int:
+    """Return how many bytes of an open file are holes; from some number on it may be less than all."""
+    holes = position = 0
+    while position < num_bytes and holes <= most:
+        data = min(_seek(descriptor, position, os.SEEK_DATA, num_bytes), num_bytes)
+        holes += data - position
+        position = _seek(descriptor, data, os.SEEK_HOLE, num_bytes)
+    if num_bytes - holes > _LEAST_HELD * _held_bytes(descriptor):
+        # Some file systems count blocks when they write them.
+        os.fsync(descriptor)
+        held = _held_bytes(descriptor)
+        return num_bytes - held if num_bytes - holes > _LEAST_HELD * held else holes
+    return holes
+
+
+def _held_bytes(descriptor: int) -> int:
+    """Return what a file takes of its disk, or as much as blocks of a small one may lie elsewhere."""
+    return max(os.fstat(descriptor).st_blocks * _BLOCK_BYTES, _BLOCK_BYTES)
+
+
+def _seek(descriptor: int, position: int, whence: int, num_bytes: int) -> int:
+    """Return where the next data or hole begins; the file's end if there is none."""
+    try:
+        return os.lseek(descriptor, position, whence)
+    except OSError as error:
+        if error.errno == errno.ENXIO:
+            return num_bytes
+        if error.errno == errno.EINVAL:  # the file system tells no holes
+            return position if whence == os.SEEK_DATA else num_bytes
+        raise
+
+
 def check_room(target: int, num_bytes: int) -> None:
-    """Refuse at once what the file system of an open folder has no room for: a file with holes may claim any size.
+    """Refuse at once what the file system of an open folder has no room for.
 
     Raises:
         OSError: It has none.

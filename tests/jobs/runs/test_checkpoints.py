@@ -12,6 +12,7 @@ import tracemalloc
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -264,8 +265,8 @@ def test_a_large_file_passes_through_a_small_memory(tmp_path: Path) -> None:
     bench = make_home(tmp_path, {"small": b"1"})
     size = 8 * copying.PIECE_BYTES + 1
     with (bench.source / "large").open("wb") as stream:
-        stream.truncate(size - 1)
-        stream.seek(size - 1)
+        for _ in range(8):
+            stream.write(bytes(copying.PIECE_BYTES))
         stream.write(b"!")
     tracemalloc.start()
     try:
@@ -430,12 +431,103 @@ def test_a_file_that_was_copied_is_looked_at_again_at_the_end(bench: Bench, monk
     assert bench.names() == []
 
 
-def test_a_disk_that_fails_under_the_side_is_not_its_fault(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(os, "readv", failing(errno.EIO))
-    with pytest.raises(EndedError, match=r"model\.pt: Input/output error") as caught:
+@pytest.mark.parametrize("number", [errno.EIO, errno.ESTALE, errno.ENOMEM, errno.EMFILE, errno.ETIMEDOUT])
+def test_a_disk_that_fails_under_the_side_is_not_its_fault(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    monkeypatch.setattr(os, "readv", failing(number))
+    with pytest.raises(EndedError, match=rf"model\.pt: {os.strerror(number)}") as caught:
         bench.store()
     assert caught.value.ending is Ending.LOST
     assert bench.names() == []
+
+
+@pytest.mark.parametrize("number", [errno.EAGAIN, errno.EBUSY, errno.EDEADLK, errno.EACCES, errno.ELOOP, errno.EINVAL])
+def test_what_a_side_can_bring_about_is_its_own_fault(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    monkeypatch.setattr(os, "readv", failing(number))
+    with pytest.raises(EndedError, match=r"model\.pt: ") as caught:
+        bench.store()
+    assert caught.value.ending is Ending.RUBBISH
+    assert bench.names() == []
+
+
+def test_a_file_system_in_the_place_of_what_was_saved_is_not_read(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = b"36 35 98:0 / / rw - ext4 /dev/root rw\n"
+    line = f"97 36 0:51 / {bench.source}/rank0 rw,nosuid - fuse side rw\n".encode()
+    monkeypatch.setattr(Path, "read_bytes", lambda _path: before + line)
+    with pytest.raises(EndedError, match=r"another file system is mounted on .*/rank0") as caught:
+        bench.store()
+    assert caught.value.ending is Ending.RUBBISH
+    assert bench.names() == []
+
+
+@pytest.mark.parametrize(
+    ("point", "is_found"),
+    [(b"/own/save-1", True), (b"/own/save-1/a", True), (b"/own/save-10", False), (b"/own", False), (b"/", False)],
+)
+def test_mounts_are_looked_for_on_the_folder_and_below(point: bytes, *, is_found: bool) -> None:
+    mounts = b"36 35 98:0 / " + point.replace(b"save", rb"save\040it") + b" rw - ext4 /dev/root rw\n"
+    assert bool(copying.find_mounts(Path("/own/save it-1"), mounts)) is is_found
+
+
+# --- holes ------------------------------------------------------------------------------------------------------------
+
+
+def leave_out(path: Path, num_bytes: int, *, begin: bytes = b"") -> None:
+    """Write a file with a hole at its end."""
+    with path.open("wb") as stream:
+        stream.write(begin)
+        stream.truncate(num_bytes)
+
+
+def set_aside(path: Path, num_bytes: int) -> None:
+    """Take blocks of the disk without writing them."""
+    with path.open("wb") as stream:
+        os.posix_fallocate(stream.fileno(), 0, num_bytes)
+
+
+def leave_out_many(folder: Path) -> None:
+    for number in range(300):
+        leave_out(folder / str(number), 1 << 16)
+
+
+HOLES: dict[str, Callable[[Path], None]] = {
+    "a huge one": lambda source: leave_out(source / "z", 1 << 40),
+    "behind something": lambda source: leave_out(source / "z", 8 << 20, begin=bytes(4 << 20)),
+    "only set aside": lambda source: set_aside(source / "z", 8 << 20),
+    "many small ones": leave_out_many,
+}
+
+
+@pytest.mark.parametrize("name", HOLES)
+def test_files_with_holes_are_no_checkpoint(bench: Bench, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    HOLES[name](bench.source)
+    monkeypatch.setattr(copying, "copy_file", lambda *_arguments, **_options: pytest.fail("begun"))
+    with pytest.raises(EndedError, match=r"a file with holes: more than [0-9]+ of [0-9]+ bytes") as caught:
+        bench.store()
+    assert caught.value.ending is Ending.RUBBISH
+    assert bench.names() == []
+
+
+def test_a_little_that_was_never_written_is_kept(bench: Bench) -> None:
+    leave_out(bench.source / "z", 9 << 20, begin=os.urandom(8 << 20))
+    bench.store()
+    assert bench.names() == [str(UPDATE)]
+
+
+def test_where_holes_cannot_be_asked_for_the_blocks_of_a_file_tell(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "lseek", failing(errno.EINVAL))
+    bench.store()
+    assert bench.names() == [str(UPDATE)]
+    leave_out(bench.source / "z", 1 << 30)
+    with pytest.raises(EndedError, match="z: a file with holes"):
+        checkpoints.copy_saved(bench.source, bench.destination)
 
 
 # --- whole or absent --------------------------------------------------------------------------------------------------
@@ -504,10 +596,9 @@ def test_every_file_and_every_name_is_made_durable(bench: Bench, monkeypatch: py
 
 
 def test_what_has_no_room_is_not_even_begun(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    real = os.statvfs(bench.home)
-    monkeypatch.setattr(os, "fstatvfs", lambda _descriptor: real)
-    with (bench.source / "holes").open("wb") as stream:
-        stream.truncate(real.f_bavail * real.f_frsize + 1)
+    size = sum(path.stat().st_size for path in bench.source.rglob("*") if path.is_file())
+    free = SimpleNamespace(f_blocks=1000, f_bavail=size - 1, f_frsize=1)
+    monkeypatch.setattr(os, "fstatvfs", lambda _descriptor: free)
     monkeypatch.setattr(copying, "copy_file", lambda *_arguments, **_options: pytest.fail("begun"))
     with pytest.raises(OSError, match="no room for the") as caught:
         bench.store()

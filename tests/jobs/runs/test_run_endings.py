@@ -21,6 +21,26 @@ def save(self, folder):
     import errno
     raise OSError(errno.ENOSPC, "No space left on device")
 """
+HOLES = """
+def save(self, folder):
+    super().save(folder)
+    if self.update > 10:
+        found = os.statvfs(folder)
+        with open(folder / "cache.bin", "wb") as stream:
+            stream.truncate(2 * found.f_bavail * found.f_frsize)
+"""
+"""Says that it needs more than any disk here has."""
+LEASE = """
+def save(self, folder):
+    super().save(folder)
+    if self.update > 10:
+        import fcntl, signal
+        signal.signal(signal.SIGIO, signal.SIG_IGN)
+        (folder / "cache.bin").touch()
+        self.held = os.open(folder / "cache.bin", os.O_RDWR)
+        fcntl.fcntl(self.held, fcntl.F_SETLEASE, fcntl.F_WRLCK)
+"""
+"""Has the kernel say that the file cannot be opened just now."""
 WARN = """
 def {method}(self, *arguments):
     import signal, subprocess
@@ -110,6 +130,8 @@ CASES: dict[str, tuple[str, Ending, str, int]] = {
         0,
     ),
     "says_full": (trainer(FULL), Ending.CRASH, "its own is not: .*No space left", 0),
+    "saves_holes": (trainer(HOLES), Ending.RUBBISH, "cache.bin: a file with holes: more than ", 1),
+    "leases": (trainer(LEASE), Ending.RUBBISH, "cache.bin: Resource temporarily unavailable$", 1),
     "fails_to_save": (trainer("def save(self, folder):\n    1 / 0"), Ending.CRASH, "checkpoint of update 1: .*Zero", 0),
     "warns_in_save": (trainer(WARN.format(method="save")), Ending.INTERFERENCE, "SIGUSR2 was sent .* of the side", 0),
     "warns_in_chunk": (trainer(WARN.format(method="updates")), Ending.INTERFERENCE, "SIGUSR2 was sent", 0),
