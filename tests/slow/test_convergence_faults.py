@@ -11,10 +11,19 @@ import pytest
 
 from tests.support.cli import expect, expect_json, run_campaign
 from tests.support.tinylm import CORPUS, copy_mistrained, copy_source, prepare_corpus
-from tests.support.tinylm_faults import CALM, LIVELY, MISTRAININGS, VALIDATION_TARGETS, Mistraining, Training
+from tests.support.tinylm_faults import (
+    CALM,
+    HARMLESS,
+    LIVELY,
+    MISTRAININGS,
+    SLOW,
+    VALIDATION_TARGETS,
+    Mistraining,
+    Training,
+)
 
 pytestmark = pytest.mark.slow
-RECIPES = {"calm": CALM, "lively": LIVELY}
+RECIPES = {"calm": CALM, "slow": SLOW, "lively": LIVELY}
 CONFIG = """
 name = "mistrained"
 baseline_first = false
@@ -43,7 +52,7 @@ controls = false
 
 [convergence]
 assumed_sd = "0.0018"
-assumed_sd_source = "three seeds of these recipes differed by less between the two right backends"
+assumed_sd_source = "native against fast backend, three seeds of each recipe: 0.0016 at most"
 
 [[workload]]
 name = "short"
@@ -97,32 +106,46 @@ def submit(folder: Path, only: str) -> None:
     assert done.returncode == 0, done.stderr
 
 
-def judge(folder: Path, name: str, source: Path, adapter: str, training: Training) -> dict[str, Any]:
-    """Train a candidate by one recipe; return the gate of that recipe."""
+def freeze(folder: Path, name: str, source: Path, adapter: str) -> str:
+    """Freeze a candidate; return its id."""
     config = write_config(folder, name, source, adapter)
-    frozen = expect_json(0, "freeze", "--candidate", "--config", config, "--home", folder / "home")
-    recipe = next(known for known, one in RECIPES.items() if one is training)
-    submit(folder, f"{frozen['id']}/run/{recipe}/*")
-    expect(0, "report", "--home", folder / "home", "--candidate", frozen["id"], "--exit-zero")
-    verdict = json.loads((folder / "home" / "evaluations" / frozen["id"] / "verdict.json").read_bytes())
-    (gate,) = [gate for gate in verdict["gates"] if gate["id"] == f"convergence/{recipe}"]
-    return dict(gate)
+    return str(expect_json(0, "freeze", "--candidate", "--config", config, "--home", folder / "home")["id"])
+
+
+def judge(folder: Path, candidate: str, *trainings: Training) -> list[dict[str, Any]]:
+    """Train a candidate by some of the recipes; return the gates of these."""
+    recipes = [recipe for recipe, one in RECIPES.items() if one in trainings]
+    for recipe in recipes:
+        submit(folder, f"{candidate}/run/{recipe}/*")
+    expect(0, "report", "--home", folder / "home", "--candidate", candidate, "--exit-zero")
+    verdict = json.loads((folder / "home" / "evaluations" / candidate / "verdict.json").read_bytes())
+    gates = {gate["id"]: dict(gate) for gate in verdict["gates"]}
+    return [gates[f"convergence/{recipe}"] for recipe in recipes]
 
 
 def test_the_right_candidate_is_shown_to_be_no_worse(campaign: Path) -> None:
-    gate = judge(campaign, "right", campaign / "source", "adapter:fast", CALM)
+    (gate,) = judge(campaign, freeze(campaign, "right", campaign / "source", "adapter:fast"), CALM)
     assert (gate["outcome"], gate["finding"]) == ("pass", "met")
     assert gate["upper"] < float(gate["threshold"]) / 5
 
 
 @pytest.mark.parametrize("fault", MISTRAININGS, ids=lambda fault: fault.name)
-def test_a_fault_that_costs_enough_is_found_and_a_slight_one_is_not(fault: Mistraining, campaign: Path) -> None:
+def test_a_fault_that_costs_enough_is_found(fault: Mistraining, campaign: Path) -> None:
     adapter = copy_mistrained(campaign / fault.name, fault.name)
-    gate = judge(campaign, fault.name, campaign / fault.name, adapter, fault.training)
-    if fault.least_nats is None:
-        assert (gate["outcome"], gate["finding"]) == ("pass", "met")
-    else:
-        margin = float(gate["threshold"])
-        assert (gate["outcome"], gate["finding"]) == ("not_qualified", "missed")
-        assert gate["lower"] >= margin
-        assert (gate["lower"] + gate["upper"]) / 2 > max(fault.least_nats, 3 * margin)
+    (gate,) = judge(campaign, freeze(campaign, fault.name, campaign / fault.name, adapter), fault.training)
+    margin = float(gate["threshold"])
+    assert (gate["outcome"], gate["finding"]) == ("not_qualified", "missed")
+    assert gate["lower"] >= margin
+    assert (gate["lower"] + gate["upper"]) / 2 > max(fault.least_nats, 3 * margin)
+
+
+def test_a_rate_3_percent_too_high_passes_rightly_and_is_missed_nowhere(campaign: Path) -> None:
+    adapter = copy_mistrained(campaign / HARMLESS, HARMLESS)
+    candidate = freeze(campaign, HARMLESS, campaign / HARMLESS, adapter)
+    calm, slow = judge(campaign, candidate, CALM, SLOW)
+    assert (slow["outcome"], slow["finding"]) == ("pass", "met")
+    assert slow["upper"] < 0
+    for gate in (calm, slow):
+        assert gate["finding"] in {"met", "inconclusive"}
+        assert gate["lower"] < float(gate["threshold"])
+        assert (gate["lower"] + gate["upper"]) / 2 < float(gate["threshold"])

@@ -117,6 +117,8 @@ class Training:
 _SHORT: dict[str, Any] = {"size": "tiny", "context": 32, "warmup": 200, "whole_windows": True}
 CALM = Training(config={**_SHORT, "batch": 16, "lr": 0.003, "updates_total": 500}, updates=500, targets=256_000)
 """Ends at 2.44; rounding alone moves its final losses by less than 0.0001."""
+SLOW = Training(config={**_SHORT, "batch": 16, "lr": 0.0005, "updates_total": 500}, updates=500, targets=256_000)
+"""Ends at 2.95, far from where it could: a little more of the learning rate is a gain, and nearly the same for all."""
 LIVELY = Training(config={**_SHORT, "batch": 32, "lr": 0.004, "updates_total": 400}, updates=400, targets=409_600)
 """Ends at 2.36, and needs its momentum; rounding alone moves its final losses by up to 0.003."""
 TRAINING_SEEDS = (45, 46, 47)
@@ -125,17 +127,17 @@ VALIDATION_TARGETS = 471_542
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mistraining:
-    """A variant of mistrained.py that shows in where trainings end, if at all.
+    """A variant of mistrained.py that shows in where trainings end.
 
     Attributes:
         name: In mistrained.py.
         training: What shows it.
-        least_nats: What the mean of its paired differences exceeds; None if it stays within the gate.
+        least_nats: What the mean of its paired differences exceeds.
     """
 
     name: str
     training: Training
-    least_nats: float | None
+    least_nats: float
 
 
 MISTRAININGS = (
@@ -145,9 +147,12 @@ MISTRAININGS = (
     Mistraining(name="stuck_loader", training=CALM, least_nats=0.08),
     # +0.044, +0.029, +0.051. On CALM +0.002, +0.025, +0.017; several workers train even better without momentum.
     Mistraining(name="no_momentum", training=LIVELY, least_nats=0.03),
-    # -0.000, -0.003, -0.011: as good a training as the right one.
-    Mistraining(name="higher_rate", training=CALM, least_nats=None),
 )
+HARMLESS = "higher_rate"
+"""In mistrained.py: as good a training as the right one. -0.0167, -0.0176, -0.0156 nats on SLOW (SD 0.0010).
+
+On CALM -0.000, -0.003, -0.011: with an SD of 0.005 three seeds may find it met or leave it open, by chance.
+"""
 
 
 def workload_of(fault: Fault) -> str:
