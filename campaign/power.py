@@ -45,6 +45,11 @@ class PowerRow:
     """Chance to pass, one for each true ratio asked for."""
     ratio_for_90: float
     """True ratio that passes with a chance of 90%."""
+    missed_from: float
+    """True ratio that is missed with a chance of 80%: a smaller one with a larger."""
+    pairs_80: tuple[int | None, ...]
+    """Pairs of a workload in one repeat with which a true ratio asked for passes with 80%; None above 1000."""
+    pairs_90: tuple[int | None, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -182,6 +187,9 @@ def _ratio_row(gate: RatioGate, threshold: str, one: Assumption, true_ratios: Se
         origin=one.origin,
         chances=tuple(gate.chance(ratio, one.sd) for ratio in true_ratios),
         ratio_for_90=gate.ratio_for(one.sd),
+        missed_from=gate.missed_from(one.sd),
+        pairs_80=tuple(gate.pairs_for(ratio, one.sd, 0.8) for ratio in true_ratios),
+        pairs_90=tuple(gate.pairs_for(ratio, one.sd) for ratio in true_ratios),
     )
 
 

@@ -7,12 +7,14 @@ workloads of an allocation have in common makes the true chance smaller.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import NormalDist
 
 _NORMAL = NormalDist()
 _NUM_STEPS = 512
 _WANTED = 0.9
+_MOST_PAIRS = 1000
+"""As many as a protocol may ask for."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,6 +55,32 @@ class RatioGate:
             else:
                 high = middle
         return high
+
+    def missed_from(self, sd_log_ratio: float, missed: float = 0.8) -> float:
+        """Return the true ratio at which the gate is missed with a chance; below it, with a larger one."""
+        return self.ratio_for(sd_log_ratio, 1 - missed)
+
+    def pairs_for(self, true_ratio: float, sd_log_ratio: float, wanted: float = _WANTED) -> int | None:
+        """Return the pairs in a repeat with which the gate passes with the wanted chance: 1 or an even number.
+
+        None where no number that a protocol may ask for suffices, such as for a true ratio at or below the threshold.
+        More repeats do not help: the gate must hold in every one.
+        """
+        if self._with(_MOST_PAIRS, true_ratio, sd_log_ratio) < wanted:
+            return None
+        if self._with(1, true_ratio, sd_log_ratio) >= wanted:
+            return 1
+        low, high = 0, _MOST_PAIRS // 2  # halves: `high` suffices, `low` does not
+        while high - low > 1:
+            middle = (low + high) // 2
+            if self._with(2 * middle, true_ratio, sd_log_ratio) < wanted:
+                low = middle
+            else:
+                high = middle
+        return 2 * high
+
+    def _with(self, num_pairs: int, true_ratio: float, sd_log_ratio: float) -> float:
+        return replace(self, num_pairs=num_pairs).chance(true_ratio, sd_log_ratio)
 
 
 def chance_median(num: int, relative: float, sd: float) -> float:

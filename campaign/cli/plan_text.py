@@ -150,14 +150,32 @@ def _power(plan: Plan, config: Config) -> str:
             _basis(row.basis, row.origin),
             *(percent(chance) for chance in row.chances),
             f"{row.ratio_for_90:.4f}",
+            f"{row.missed_from:.4f}",
         )
         for row in plan.power
     ]
     return (
         f"Chance that a gate passes in all {config.throughput.repeats} repeats, at a true ratio of all its workloads\n"
-        f"{table((*header, '90% at'), rows)}\n"
+        f"{table((*header, '90% at', '80% missed at'), rows)}\n\n"
+        f"Pairs of a workload in one repeat ({config.throughput.pairs_per_repeat} now) with which 80% / 90% pass; "
+        "1 or an even number, - above 1000\n"
+        f"{_pairs(plan)}\n"
         "SD is that of the logarithm of one pair's ratio; pairs count as independent, so the true chance is smaller."
     )
+
+
+def _pairs(plan: Plan) -> str:
+    rows = [
+        (
+            row.gate,
+            row.threshold,
+            f"{row.sd_log_ratio:.4g}",
+            _basis(row.basis, row.origin),
+            *(f"{least or '-'} / {most or '-'}" for least, most in zip(row.pairs_80, row.pairs_90, strict=True)),
+        )
+        for row in plan.power
+    ]
+    return table(("gate", "threshold", "SD", "SD is", *(f"at {ratio:g}" for ratio in plan.true_ratios)), rows)
 
 
 def _basis(basis: Basis, origin: str) -> str:

@@ -128,6 +128,8 @@ def test_plan_takes_scatter_and_ratios(capsys: pytest.CaptureFixture[str]) -> No
     assert value["true_ratios"] == [1.05, 2.0]
     assert {row["sd_log_ratio"] for row in value["power"]} == {0.02}
     assert value["power"][0]["chances"] == [pytest.approx(0.125, abs=0.01), pytest.approx(1.0)]
+    assert (value["power"][0]["pairs_80"], value["power"][0]["pairs_90"]) == ([None, 1], [None, 1])
+    assert value["power"][0]["missed_from"] > 1.05
 
 
 @pytest.mark.parametrize("wrong", ["0", "-1", "nan", "inf", "x"])

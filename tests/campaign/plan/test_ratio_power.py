@@ -5,6 +5,7 @@ import math
 import statistics
 from statistics import NormalDist
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -57,6 +58,51 @@ def test_a_chance_is_a_probability_and_grows_with_the_ratio(num: int, relative: 
 def test_the_ratio_for_90_percent_has_that_chance(num: int, sd: float, median: bool) -> None:
     tested = gate(num=num, median=median)
     assert tested.chance(tested.ratio_for(sd), sd) == pytest.approx(0.9, abs=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("num", "median", "repeats", "pairs"), [(4, True, 3, 1), (5, True, 3, 2), (24, True, 3, 1), (3, False, 3, 2)]
+)
+@pytest.mark.parametrize("shift", [-0.5, 0.0, 0.5, 1.5])
+def test_the_chance_of_a_whole_gate_agrees_with_trials(
+    num: int, median: bool, repeats: int, pairs: int, shift: float
+) -> None:
+    tested, sd, trials = gate(num=num, repeats=repeats, pairs=pairs, median=median), 0.02, 20_000
+    true_ratio = tested.threshold * math.exp(shift * sd)
+    random = np.random.default_rng([num, repeats, pairs, round(10 * shift) + 10])
+    logs = random.normal(math.log(true_ratio), sd, (trials, repeats, num, pairs))
+    ratios = np.exp(logs.mean(axis=3))
+    of_repeats = np.median(ratios, axis=2) if median else ratios.min(axis=2)
+    found = float((of_repeats >= tested.threshold).all(axis=1).mean())
+    chance = tested.chance(true_ratio, sd)
+    assert found == pytest.approx(chance, abs=4 * math.sqrt(chance * (1 - chance) / trials) + 1e-4)
+
+
+@given(st.integers(1, 60), st.floats(0.001, 0.2), st.booleans())
+def test_a_ratio_that_is_missed_with_80_percent_passes_with_20(num: int, sd: float, median: bool) -> None:
+    tested = gate(num=num, median=median)
+    assert tested.chance(tested.missed_from(sd), sd) == pytest.approx(0.2, abs=1e-3)
+    assert tested.missed_from(sd) < tested.ratio_for(sd)
+
+
+@pytest.mark.parametrize("wanted", [0.8, 0.9])
+@pytest.mark.parametrize("median", [True, False])
+@pytest.mark.parametrize("sd", [0.005, 0.02, 0.05])
+def test_the_pairs_that_are_needed_suffice_and_fewer_do_not(sd: float, median: bool, wanted: float) -> None:
+    tested = gate(num=5, median=median, threshold=0.98)
+    found = tested.pairs_for(1.0, sd, wanted)
+    assert found is not None
+    assert found == 1 or found % 2 == 0
+    assert gate(num=5, median=median, threshold=0.98, pairs=found).chance(1.0, sd) >= wanted
+    if found > 1:
+        fewer = gate(num=5, median=median, threshold=0.98, pairs=max(found - 2, 1))
+        assert fewer.chance(1.0, sd) < wanted
+
+
+def test_no_number_of_pairs_helps_at_the_threshold() -> None:
+    assert gate(threshold=1.05).pairs_for(1.05, 0.01) is None
+    assert gate(threshold=1.05).pairs_for(1.0, 0.01) is None
+    assert gate(threshold=1.05).pairs_for(1.0501, 0.1) is None
 
 
 def test_two_pairs_a_repeat_halve_the_variance() -> None:
