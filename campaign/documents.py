@@ -181,6 +181,11 @@ class Recipe(Document):
     scored: str = ""
     """Which model is scored, in words, where there are several."""
 
+    @property
+    def points(self) -> tuple[int, ...]:
+        """The updates after which the validation loss is taken: every multiple, and the last one."""
+        return (*range(self.evaluate_every, self.updates, self.evaluate_every), self.updates)
+
 
 class ConvergenceExtension(Document):
     """The seeds that are added where the first look is inconclusive, and the quantile of each look."""
@@ -294,6 +299,11 @@ class Protocol(Document):
                 return workload
         raise KeyError(name)
 
+    def recipe(self, name: str) -> Recipe | None:
+        """Return a recipe by name; None if there is none."""
+        recipes = self.convergence.recipes if self.convergence is not None else ()
+        return next((recipe for recipe in recipes if recipe.name == name), None)
+
     def extension_runs(self) -> frozenset[str]:
         """Return the slots of the runs that only a declared extension asks for, of both sides."""
         rules = self.convergence
@@ -310,6 +320,11 @@ class Protocol(Document):
 def run_slot(side: str, recipe: str, seed: int) -> str:
     """Return the name of a run's slot in the protocol."""
     return f"{side}/run/{recipe}/s{seed}"
+
+
+def seed_of_run(slot: str) -> int:
+    """Return the seed in the name of a run's slot; the opposite of `run_slot`."""
+    return int(slot.rpartition("/s")[2])
 
 
 def slot_for(slot: str, candidate: str) -> str:
@@ -388,6 +403,8 @@ class Manifest(Document):
     """manifest.json: everything frozen before a candidate."""
 
     format: Literal["manifest/1"] = "manifest/1"
+    freeze_id: str = ""
+    """Drawn at random, so that the same campaign frozen twice is two; empty in homes of earlier builds."""
     campaign: str
     protocol_sha256: str
     acceptance_sha256: str

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import secrets
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -147,6 +148,7 @@ def _freeze_baseline(
         side = freeze_side(config, "baseline", config.baseline, staged.baseline, home=paths, progress=work.progress)
         make_read_only(staged.config, staged.protocol, staged.baseline.listing, staged.baseline.patch)
         manifest = documents.Manifest(
+            freeze_id=secrets.token_hex(16),
             campaign=config.name,
             protocol_sha256=files.sha256_file(staged.protocol),
             acceptance_sha256=acceptance_sha256,

@@ -104,7 +104,7 @@ def _record(paths: HomePaths, candidate: str, *, at: float) -> Record:
     theirs = documents.CandidateManifest.read(paths.candidate(candidate).manifest) if candidate else None
     return Record(
         campaign=manifest.campaign,
-        home=os.fsencode(paths.root.resolve()).decode("utf-8", "replace"),
+        home=_home_text(paths),
         manifest_sha256=files.sha256_file(paths.manifest),
         protocol_sha256=manifest.protocol_sha256,
         baseline_sha256=manifest.baseline.snapshot_sha256,
@@ -112,6 +112,10 @@ def _record(paths: HomePaths, candidate: str, *, at: float) -> Record:
         candidate_sha256=theirs.candidate.snapshot_sha256 if theirs else "",
         at=at,
     )
+
+
+def _home_text(paths: HomePaths) -> str:
+    return os.fsencode(paths.root.resolve()).decode("utf-8", "replace")
 
 
 def _append(path: Path, record: Record) -> None:
@@ -175,11 +179,14 @@ def read_registry(path: Path) -> Contents:
     return _parse(files.read_if_there(path) or b"")
 
 
-def known_against(frozen: Frozen, own: Iterable[str], environment: Mapping[str, str]) -> documents.RegistryState:
+def known_against(
+    paths: HomePaths, frozen: Frozen, own: Iterable[str], environment: Mapping[str, str]
+) -> documents.RegistryState:
     """Return every other campaign and candidate that is known against the same baseline snapshot.
 
     Args:
-        frozen: What is frozen in this home.
+        paths: This home.
+        frozen: What is frozen in it.
         own: The candidates of this home, which its ledger tells of.
         environment: The driver's environment.
     """
@@ -194,16 +201,46 @@ def known_against(frozen: Frozen, own: Iterable[str], environment: Mapping[str, 
     baseline = frozen.manifest.baseline.snapshot_sha256
     records = [record for record in contents.records if record.baseline_sha256 == baseline]
     here = {(frozen.manifest_sha256, name) for name in ("", *own)}
-    found = {key: other for key, other in _others(records).items() if key not in here and _says_something(key, records)}
+    others = {
+        key: other for key, other in _others(records).items() if key not in here and _says_something(key, records)
+    }
     return documents.RegistryState(
         path=str(path),
         damaged_lines=contents.damaged_lines,
-        others=tuple(sorted(found.values(), key=lambda other: (other.at, other.manifest_sha256, other.candidate))),
+        others=tuple(
+            sorted(
+                [*others.values(), *_diverged(paths, [one for one in records if _key(one) in here])],
+                key=lambda other: (other.at, other.manifest_sha256, other.candidate, other.home),
+            )
+        ),
     )
 
 
 _Key = tuple[str, str]
-"""The campaign's manifest and the candidate: a home that was moved or copied is the same campaign."""
+"""The freeze, by its manifest, and the candidate: a home that was moved or copied is the same campaign."""
+
+
+def _key(record: Record) -> _Key:
+    return record.manifest_sha256, record.candidate
+
+
+def _diverged(paths: HomePaths, records: Iterable[Record]) -> list[documents.RegisteredFreeze]:
+    """Return the candidates of this home in copies of it that have gone their own way: each is another try.
+
+    A copy that was only kept has nothing that this home has not, or this home nothing that it has not.
+    """
+    own = files.read_if_there(paths.ledger) or b""
+    here = _home_text(paths)
+    found: dict[tuple[str, str], documents.RegisteredFreeze] = {}
+    for record in records:
+        if not record.candidate or record.home == here:
+            continue
+        told = _told(record, _look(record.home, record.manifest_sha256, record.protocol_sha256))
+        with contextlib.suppress(CampaignError):
+            theirs = files.read_if_there(HomePaths(Path(record.home)).ledger) or b""
+            if told.state == "read" and not (own.startswith(theirs) or theirs.startswith(own)):
+                found[record.home, record.candidate] = told
+    return list(found.values())
 
 
 def _says_something(key: _Key, records: Sequence[Record]) -> bool:
@@ -219,7 +256,7 @@ def _others(records: Sequence[Record]) -> dict[_Key, documents.RegisteredFreeze]
     for record in records:
         seen_home = seen[record.home, record.manifest_sha256, record.protocol_sha256]
         told = _told(record, seen_home)
-        key = (record.manifest_sha256, record.candidate)
+        key = _key(record)
         # Of several copies of a home the one that can be read tells more, and one with an outcome most.
         if key not in found or _knowledge(told) > _knowledge(found[key]):
             found[key] = told

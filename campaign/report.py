@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
@@ -144,7 +145,9 @@ def report(paths: HomePaths, ledger: Ledger, *, candidate: str | None, environme
     files.replace(evaluation.verdict, judged.printed)
     chain = Chain(entries=ledger.entries, head=ledger.head)
     due = parse_extension(files.parse_json(judged.printed, where=str(evaluation.verdict))).due
-    known = registry.known_against(frozen, frozen_candidates(ledger.entries), environment)
+    # Here once more: this may be a copy of the home in which the candidate was frozen.
+    registry.register(paths, name, environment, time.time)
+    known = registry.known_against(paths, frozen, frozen_candidates(ledger.entries), environment)
     provenance = build_provenance(frozen, collection, name, chain, due=due).replace(registry=known)
     files.replace(evaluation.provenance, provenance.to_bytes())
     page = _render(paths, name)

@@ -14,8 +14,9 @@ import pytest
 
 from campaign import files
 from campaign.cli.main import main
-from campaign.documents import ConvergenceRules, RegisteredFreeze, RegistryState
+from campaign.documents import ConvergenceRules, Manifest, RegisteredFreeze, RegistryState
 from campaign.frozen import read_frozen
+from campaign.paths import HomePaths
 from campaign.registry import find_registry, known_against, read_registry, register
 from tests.support.freezing import CONFIG, make_setting
 from tests.support.home import CANDIDATE, SMALL, Home, attempt_all, freeze, freeze_candidate
@@ -42,7 +43,7 @@ def note(home: Home, candidate: str = "") -> str:
 
 
 def known(home: Home, *own: str) -> RegistryState:
-    return known_against(read_frozen(home.paths), own, os.environ)
+    return known_against(home.paths, read_frozen(home.paths), own, os.environ)
 
 
 def only(state: RegistryState) -> RegisteredFreeze:
@@ -70,7 +71,7 @@ def test_the_environment_says_where_the_registry_lies(environment: dict[str, str
 def test_without_a_place_nothing_is_written_and_both_ends_say_so(tmp_path: Path, environment: dict[str, str]) -> None:
     home = make(tmp_path / "home")
     assert "neither CAMPAIGN_REGISTRY nor XDG_STATE_HOME nor HOME" in register(home.paths, "", environment, clock)
-    assert "neither CAMPAIGN_REGISTRY" in known_against(read_frozen(home.paths), (), environment).problem
+    assert "neither CAMPAIGN_REGISTRY" in known_against(home.paths, read_frozen(home.paths), (), environment).problem
 
 
 def test_the_tests_write_into_a_registry_of_their_own(registry: Path) -> None:
@@ -191,6 +192,21 @@ def test_the_own_candidates_are_left_to_the_ledger_wherever_the_home_was(tmp_pat
     assert only(known(home, CANDIDATE)).candidate == OTHER
 
 
+def test_a_copy_that_goes_on_by_itself_is_another_try_of_the_same_candidate_and_one_that_was_kept_is_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("campaign.report._render", lambda paths, name: paths.evaluation(name).page)
+    home = make(tmp_path / "home", candidate=CANDIDATE)
+    note(home, CANDIDATE)
+    copy = tmp_path / "copy"
+    shutil.copytree(home.paths.root, copy)
+    assert main(["report", "--home", str(copy)]) == 4
+    assert known(home, CANDIDATE).others == ()
+    assert main(["report", "--home", str(home.paths.root)]) == 4
+    found = only(known(home, CANDIDATE))
+    assert (found.home, found.candidate, found.outcome) == (str(copy), CANDIDATE, "not_qualified")
+
+
 def test_another_baseline_is_another_question(tmp_path: Path, registry: Path) -> None:
     other = make(tmp_path / "other", repeats=2)
     note(other)
@@ -287,6 +303,26 @@ def test_freezing_notes_both_sides_once(
     baseline, candidate = read_registry(registry).records
     assert (baseline.candidate, candidate.candidate) == ("", f"c{candidate.candidate_sha256[:12]}")
     assert {own.home for own in (baseline, candidate)} == {str(tmp_path / "home")}
+
+
+def test_the_same_campaign_frozen_again_is_another_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    make_setting(tmp_path).config_path.write_text(CONFIG)
+    monkeypatch.chdir(tmp_path)
+    for home in ("first", "second"):
+        assert main(["freeze", "campaign.toml", "--home", home]) == 0
+        assert main(["freeze", "--candidate", "--home", home]) == 0
+    first, second = (HomePaths(tmp_path / home) for home in ("first", "second"))
+    manifests = [Manifest.read(one.manifest) for one in (first, second)]
+    assert len({one.freeze_id for one in manifests}) == 2
+    assert {len(one.freeze_id) for one in manifests} == {32}
+    (candidate,) = read_frozen(second).candidates
+    found = only(known_against(second, read_frozen(second), [candidate], os.environ))
+    assert (found.home, found.candidate, found.state) == (str(first.root), candidate, "read")
+    # The first one's folder is used again: what was there is listed, although nobody can tell how it ended.
+    shutil.rmtree(first.root)
+    assert main(["freeze", "campaign.toml", "--home", "first"]) == 0
+    others = known_against(second, read_frozen(second), [candidate], os.environ).others
+    assert {one.candidate: one.state for one in others} == {candidate: "replaced", "": "read"}
 
 
 def test_a_freeze_succeeds_though_it_cannot_be_noted(
