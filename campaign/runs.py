@@ -104,6 +104,8 @@ def _faults(
     last = recipe.updates if completed else run.update
     if not first <= run.update <= recipe.updates or run.update != last:
         yield f"run.update is {run.update} after a start at {first}; the recipe has {recipe.updates}"
+    if completed and not run.evaluate_s > 0:
+        yield f"run.evaluate_s is {run.evaluate_s!r}, and the segment that completes a run evaluates itself"
     saved = [one.update for one in run.checkpoints]
     # A segment that starts at the end saves what it found: it has no other state to leave.
     before = first - 1 if first == recipe.updates else first

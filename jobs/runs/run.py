@@ -27,6 +27,8 @@ from .checkpoints import Account, Point, Restored, Sealed, identify, restore, st
 from .pace import Pace
 from .trainee import Times, Trainee, refuse_other_path
 
+_SAME_LOSS = 1e-3
+"""How much of a loss two evaluations of one state may differ by: devices need not give the same bits twice."""
 _BEGINNING = Account(update=0, tokens=0, train_s=0.0, elapsed_s=0.0, curve=())
 
 
@@ -156,7 +158,7 @@ class Training:
         self._before = restored.account if restored is not None else _BEGINNING
         self._update = self._before.update
         self._tokens = self._before.tokens
-        self._curve = list(self._before.curve)
+        self._curve, self._told = _split_curve(self._before, bench.recipe)
         self._path = restored.path if restored is not None else None
         self._pace = Pace(session.setting.limits.stall_s)
         self._began_s = 0.0
@@ -267,7 +269,11 @@ class Training:
             raise EndedError(Ending.COUNT_DISAGREEMENT, f"{what}: {text}; {self._recipe.name} has {targets}")
 
     def _evaluate(self) -> None:
-        loss = self._trainee.evaluate(f"evaluation after update {self._update}")
+        what = f"evaluation after update {self._update}"
+        loss = self._trainee.evaluate(what)
+        if self._told is not None and not (abs(loss - self._told.validation_loss) <= _SAME_LOSS * abs(loss)):
+            text = f"the validation loss is {loss!r}, and the checkpoint says {self._told.validation_loss!r}"
+            raise EndedError(Ending.STATE_MISMATCH, f"{what}: {text} of the same state")
         self._curve.append(Point(update=self._update, tokens=self._tokens, validation_loss=loss))
 
     def _save(self) -> None:
@@ -308,6 +314,16 @@ class Training:
         # What follows is no part of the run.
         self._record.whole = self.account()
         alone(self._session.leave())
+
+
+def _split_curve(before: Account, recipe: Recipe) -> tuple[list[Point], Point | None]:
+    """Return the points that a segment takes over, and the one of the last update if it is told: it makes its own.
+
+    The run's result is what a process says that seals a receipt, never what a document says that nothing has sealed.
+    """
+    curve = list(before.curve)
+    is_told = before.update == recipe.updates and bool(curve) and curve[-1].update == before.update
+    return (curve[:-1], curve[-1]) if is_told else (curve, None)
 
 
 @contextlib.contextmanager

@@ -79,6 +79,9 @@ class Trainer:
         version, words, gauss = json.loads((folder / "random.json").read_text())
         self.random.setstate((version, tuple(words), gauss))
 
+    def close(self):
+        self.stop("close")
+
 
 def build(config, *, seed, device):
     return Trainer(config, seed, device)

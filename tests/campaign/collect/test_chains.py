@@ -169,6 +169,20 @@ def test_a_segment_that_starts_at_the_end_saves_what_it_found(home: Home, slot: 
     assert lines(home) == [(1, "a0002", "completed", 1)]
 
 
+def test_a_segment_that_starts_at_the_end_evaluates_that_state_itself(home: Home, slot: documents.Slot) -> None:
+    home.segment(slot, ending=Ending.NODE_FAIL, checkpoints=(5, 40), is_sealed=False)
+
+    def edit(document: documents.Checkpoint) -> documents.Checkpoint:
+        *others, last = document.curve
+        return document.replace(curve=(*others, last.replace(validation_loss=last.validation_loss + 1e-9)))
+
+    edit_document(home, 1, 40, edit)
+    home.segment(slot, 1, 2)
+    assert run(home).findings == ()
+    edit_receipt(home, 2, of_run(evaluate_s=0.0))
+    assert "run.evaluate_s is 0.0, and the segment that completes a run evaluates itself" in found(home)
+
+
 def test_a_segment_that_left_no_checkpoint_is_passed_over(home: Home, slot: documents.Slot) -> None:
     home.segment(slot, ending=Ending.TIME_LIMIT, checkpoints=(5,))
     home.segment(slot, 1, 2, ending=Ending.LOST, checkpoints=(), is_sealed=False)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import signal
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ import pytest
 
 from acceptance.formats import Ending
 from campaign import documents
+from jobs.common.strict import dump_json
 from tests.support.harness import CANDIDATE, RECIPE, Bench, make_run
 from tests.support.segments import UPDATES, cut, make_runs, newest, targets
 
@@ -159,6 +161,47 @@ def test_a_run_cut_after_its_last_update_goes_on_with_what_is_left(tmp_path: Pat
     assert run is not None
     assert (run.first_update, run.update, run.train_s) == (UPDATES, UPDATES, 0.0)
     assert [one.update for one in run.checkpoints] == [UPDATES]
+
+
+def kill_after_the_last_checkpoint(bench: Bench) -> documents.CheckpointName:
+    """Kill the harness between a run's last checkpoint and its receipt; return the name of that checkpoint."""
+    assert cut(bench, WHOLE, f"close:{UPDATES}", signal.SIGKILL) == -signal.SIGKILL
+    assert not bench.attempt(WHOLE).receipt.exists()
+    assert [point.update for point in bench.checkpoints(WHOLE)[UPDATES].curve] == [10, 20, UPDATES]
+    return newest(bench, WHOLE)
+
+
+def test_a_run_killed_before_its_receipt_evaluates_its_last_state_again(tmp_path: Path, whole: Bench) -> None:
+    bench = make_runs(tmp_path)
+    last = make_run(segment=2, resume=kill_after_the_last_checkpoint(bench))
+    bench.run(bench.plan(last, allocation="a00002"))
+    receipt = bench.receipt(last)
+    assert receipt.ending is Ending.COMPLETED, receipt.reason
+    assert losses(bench, last) == losses(whole, WHOLE)
+    assert receipt.run is not None
+    assert receipt.run.evaluate_s > 0
+
+
+@pytest.mark.parametrize(("factor", "ending"), [(0.05, Ending.STATE_MISMATCH), (1 - 1e-4, Ending.COMPLETED)])
+def test_a_final_loss_is_not_what_an_edited_checkpoint_says(
+    tmp_path: Path, whole: Bench, factor: float, ending: Ending
+) -> None:
+    bench = make_runs(tmp_path)
+    kill_after_the_last_checkpoint(bench)
+    document = bench.attempt(WHOLE).checkpoint(UPDATES).document
+    value = json.loads(document.read_text())
+    value["curve"][-1]["validation_loss"] *= factor
+    document.chmod(0o644)
+    document.write_bytes(dump_json(value))
+    last = make_run(segment=2, resume=newest(bench, WHOLE))
+    bench.run(bench.plan(last, allocation="a00002"))
+    receipt = bench.receipt(last)
+    assert receipt.ending is ending, receipt.reason
+    if ending is Ending.COMPLETED:
+        assert losses(bench, last) == losses(whole, WHOLE)
+    else:
+        said = value["curve"][-1]["validation_loss"]
+        assert receipt.reason.endswith(f"and the checkpoint says {said!r} of the same state")
 
 
 def test_a_signal_during_the_last_step_leaves_nothing_undone(tmp_path: Path, whole: Bench) -> None:
