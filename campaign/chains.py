@@ -16,7 +16,7 @@ from campaign.checkpoints import Owner, Saved, check_growth
 from campaign.frozen import Frozen
 from campaign.paths import AttemptPaths
 from campaign.sealed import Finding, SealedAttempt
-from campaign.state import CUTS
+from campaign.state import CUTS, deciding
 from campaign.submission import acts
 
 UNSEEN_S = 300.0
@@ -75,15 +75,10 @@ def owner_of(frozen: Frozen, recipe: documents.Recipe, slot: documents.Slot, att
         "snapshot_sha256": frozen.snapshots(attempt.slot.partition("/")[0]).get(slot.side),
         "recipe": recipe.name,
         "config_sha256": recipe.config_sha256,
-        "seed": runs.seed_of(slot.slot),
+        "seed": documents.seed_of_run(slot.slot),
         "previous": attempt.resume,
     }
     return Owner(fields=fields, recipe=recipe)
-
-
-def deciding(chain: Sequence[Link]) -> Link:
-    """Return the segment whose ending is the attempt's, as `campaign.state.deciding` does: mostly the last one."""
-    return next((one for one in chain if one.ending is not None and one.ending not in CUTS), chain[-1])
 
 
 def check_chain(chain: Sequence[Link], recipe: documents.Recipe, max_segments: int) -> Iterator[Finding]:

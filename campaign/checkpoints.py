@@ -18,10 +18,9 @@ from pathlib import Path
 from campaign import documents, files
 from campaign.errors import EvidenceError
 from campaign.inputs import Stamp
-from campaign.paths import AttemptPaths, CheckpointPaths
+from campaign.paths import AttemptPaths, CheckpointPaths, is_checkpoint
 from campaign.sealed import Finding, is_leftover
 
-_UPDATE = re.compile(r"[1-9][0-9]{0,17}")
 _PART = re.compile(r"[A-Za-z0-9._+=@,:-]{1,255}")
 _MOST_NAME = 500
 
@@ -58,12 +57,6 @@ class Owner:
     """Values by the fields of checkpoint.json that name its owner."""
     recipe: documents.Recipe
 
-    @property
-    def points(self) -> tuple[int, ...]:
-        """The updates after which the validation loss is taken."""
-        every, last = self.recipe.evaluate_every, self.recipe.updates
-        return tuple(sorted({*range(every, last, every), last}))
-
 
 # --- the document -----------------------------------------------------------------------------------------------------
 
@@ -88,10 +81,10 @@ def _check_account(document: documents.Checkpoint, update: int, owner: Owner) ->
         yield f"tokens is {document.tokens}, and the recipe has {owner.recipe.targets}"
     if not (_is_time(document.train_s) and _is_time(document.elapsed_s) and document.train_s <= document.elapsed_s):
         yield f"train_s is {document.train_s!r} and elapsed_s {document.elapsed_s!r}"
-    before = [point for point in owner.points if point < document.update]
+    before = [point for point in owner.recipe.points if point < document.update]
     made = [point.update for point in document.curve]
     # Whether it was saved before or after an evaluation at the same update is the harness's affair.
-    if made not in (before, [point for point in owner.points if point <= document.update]):
+    if made not in (before, [point for point in owner.recipe.points if point <= document.update]):
         yield f"the curve has points after the updates {made}, and planned are {before}"
     tokens = [0, *(point.tokens for point in document.curve), document.tokens + 1]
     if not all(earlier < later for earlier, later in pairwise(tokens)):
@@ -126,8 +119,11 @@ def check_growth(earlier: documents.Checkpoint, later: documents.Checkpoint, las
 # --- the folder -------------------------------------------------------------------------------------------------------
 
 
-def _is_name(text: str) -> bool:
-    """Return whether a text names a file below a folder, in the characters that the harness takes."""
+def is_name(text: str) -> bool:
+    """Return whether a text names a file below a folder, in the characters that the harness takes.
+
+    The same rule as `jobs.runs.copying.is_name`, which may not be shared; a test holds them equal.
+    """
     parts = text.split("/")
     return len(text) <= _MOST_NAME and all(_PART.fullmatch(part) and part not in {".", ".."} for part in parts)
 
@@ -137,7 +133,7 @@ def _check_names(listed: Sequence[documents.CheckpointFile]) -> Iterator[str]:
     if not names:
         yield "it lists no file"
     for name in names:
-        if not _is_name(name):
+        if not is_name(name):
             yield f"{ascii(name)[:_MOST_NAME]} is not the name of a file below it"
     if names != sorted(set(names)):
         yield "its files are not listed once each, by name"
@@ -233,7 +229,7 @@ def read_checkpoints(folder: AttemptPaths, owner: Owner) -> tuple[dict[int, Save
     for entry in sorted(os.scandir(root), key=lambda entry: entry.name):
         if is_leftover(entry.name):
             continue
-        if _UPDATE.fullmatch(entry.name) and entry.is_dir(follow_symlinks=False):
+        if is_checkpoint(entry.name) and entry.is_dir(follow_symlinks=False):
             updates.append(int(entry.name))
         else:
             findings.append(Finding(where=entry.path, what="not a checkpoint"))

@@ -18,7 +18,7 @@ from typing import Any, TypeAlias
 
 from sqlalchemy.orm import Session
 
-from campaign import chains, database, documents, files, runs
+from campaign import chains, database, documents, files
 from campaign.cases import CaseBook, records_inputs
 from campaign.chains import Link
 from campaign.checkpoints import check_files, read_checkpoints
@@ -31,6 +31,7 @@ from campaign.ledger import Ledger
 from campaign.paths import HomePaths
 from campaign.records import record_of, run_record, segment_of
 from campaign.sealed import Finding, TamperedError, is_leftover
+from campaign.state import deciding
 from campaign.submission import acts
 from campaign.tries import Plans, Try, read_try
 
@@ -184,7 +185,7 @@ def _take(plans: Plans, whole: Whole, tries: Sequence[Try], found: _Found) -> No
 def _take_run(plans: Plans, whole: Whole, tries: Sequence[Try], found: _Found) -> None:
     rules = plans.frozen.protocol.convergence
     slot = plans.slot(tries[0].attempt)
-    recipe = runs.recipe_of(plans.frozen.protocol, slot.workload)
+    recipe = plans.frozen.protocol.recipe(slot.workload)
     if rules is None or recipe is None:
         raise EvidenceError(
             f"{slot.slot} is a run, and the protocol has no recipe for it", where=str(plans.paths.protocol)
@@ -204,15 +205,15 @@ def _take_run(plans: Plans, whole: Whole, tries: Sequence[Try], found: _Found) -
         found.refuse(whole, findings)
         return
     ended = [one for one in tries if not one.is_open]
-    deciding = chains.deciding(chain)
+    last = deciding(chain)
     found.chains[whole] = tuple(chain)
     found.taken.update({one.key: one for one in ended})
-    if deciding.ending is None:
+    if last.ending is None:
         found.running += 1
         segments = [segment_of(one) for one in ended]
         found.going[whole] = {one.segment: (one.ending.value, one.receipt_sha256) for one in segments}
         return
-    found.records[whole] = run_record(ended, next(one for one in tries if one.key == deciding.attempt.key))
+    found.records[whole] = run_record(ended, next(one for one in tries if one.key == last.attempt.key))
 
 
 # --- the whole home ---------------------------------------------------------------------------------------------------

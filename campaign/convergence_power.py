@@ -81,7 +81,10 @@ class ConvergenceGate:
         return _chance(self.first, self.second, (self.margin - true_difference) / _positive(sd))
 
     def chance_missed(self, true_difference: float, sd: float) -> float:
-        """Return the chance that the gate ends `missed`, at either look; arguments as for `chance`."""
+        """Return the chance that the gate ends `missed`, at either look; arguments as for `chance`.
+
+        `smallest_missed` is its inverse, found without it: this is what that is checked against.
+        """
         return _chance(self.first, self.second, (true_difference - self.margin) / _positive(sd))
 
     def largest_passing(self, sd: float, wanted: float = WANTED) -> float:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -100,6 +101,15 @@ class AllocationPaths:
     def log(self) -> Path:
         """``harness.log``."""
         return self.root / "harness.log"
+
+
+_CHECKPOINT = re.compile(r"[1-9][0-9]{0,17}")
+"""Name of a checkpoint's folder: it appears whole, by rename. What is being written has another one."""
+
+
+def is_checkpoint(name: str) -> bool:
+    """Return whether a folder of this name is a complete checkpoint, named by the updates behind it."""
+    return _CHECKPOINT.fullmatch(name) is not None
 
 
 @dataclass(frozen=True, slots=True)

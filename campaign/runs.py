@@ -19,17 +19,6 @@ _OF_RECIPES = ("evaluate_s", "checkpoint_bytes", "save_s")
 """Fields of a calibration that only the pilot of a recipe has."""
 
 
-def recipe_of(protocol: documents.Protocol, name: str) -> documents.Recipe | None:
-    """Return a recipe by name; None if there is none."""
-    recipes = protocol.convergence.recipes if protocol.convergence is not None else ()
-    return next((recipe for recipe in recipes if recipe.name == name), None)
-
-
-def seed_of(slot: str) -> int:
-    """Return the seed of a run, which stands in its slot's name."""
-    return int(slot.rpartition("/s")[2])
-
-
 def check_attempt(
     sealed: SealedAttempt, planned: documents.PlannedAttempt, protocol: documents.Protocol, folder: AttemptPaths
 ) -> Iterator[Finding]:
@@ -56,7 +45,7 @@ def check_attempt(
 
 
 def _is_recipe(protocol: documents.Protocol, planned: documents.PlannedAttempt) -> bool:
-    return recipe_of(protocol, planned.workload) is not None
+    return protocol.recipe(planned.workload) is not None
 
 
 def _fault_of_calibration(calibration: documents.Calibration | None, *, is_recipe: bool) -> str:
@@ -75,7 +64,7 @@ def _fault_of_calibration(calibration: documents.Calibration | None, *, is_recip
 def _check_segment(
     sealed: SealedAttempt, planned: documents.PlannedAttempt, protocol: documents.Protocol, folder: AttemptPaths
 ) -> Iterator[Finding]:
-    receipt, recipe = sealed.receipt, recipe_of(protocol, planned.workload)
+    receipt, recipe = sealed.receipt, protocol.recipe(planned.workload)
     where = str(folder.receipt)
     yield from _check_tables(sealed, planned, folder)
     if recipe is None:
@@ -94,7 +83,7 @@ def _faults(
     first = planned.resume.update if planned.resume is not None else 0
     wanted: Mapping[str, object] = {
         "recipe": recipe.name,
-        "seed": seed_of(planned.slot),
+        "seed": documents.seed_of_run(planned.slot),
         "resumed": planned.resume,
         "first_update": first,
     }
@@ -118,7 +107,7 @@ def _check_tables(sealed: SealedAttempt, planned: documents.PlannedAttempt, fold
     ending = sealed.receipt.ending
     key = {
         "recipe": planned.workload,
-        "seed": seed_of(planned.slot),
+        "seed": documents.seed_of_run(planned.slot),
         "side": planned.order[0],
         "attempt": planned.attempt,
     }

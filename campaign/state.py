@@ -11,9 +11,10 @@ its last segment, and what decides about another attempt sees that one alone.
 from __future__ import annotations
 
 import enum
+import typing
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import TypeAlias, TypeVar
 
 from acceptance.formats import Ending
 from campaign.documents import Ended, Protocol, Receipt, Retries, Slot, Started, slot_for
@@ -163,7 +164,18 @@ def chains_of(attempts: Sequence[AttemptStatus]) -> tuple[Chain, ...]:
     return tuple(tuple(chain) for chain in chains.values())
 
 
-def deciding(chain: Chain) -> AttemptStatus:
+class _Segment(typing.Protocol):
+    """What is known of one segment: of the ledger's records and of the files alike."""
+
+    @property
+    def ending(self) -> Ending | None:
+        """How it ended; None while it is under way."""
+
+
+_Any = TypeVar("_Any", bound=_Segment)
+
+
+def deciding(chain: Sequence[_Any]) -> _Any:
     """Return the segment whose ending is the attempt's: the last one.
 
     A segment that was given up and sealed another ending after all, which allowed no further one, ended the attempt

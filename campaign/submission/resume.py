@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import stat
 from collections.abc import Sequence
 from pathlib import Path
@@ -12,11 +11,9 @@ from campaign.documents import Checkpoint, CheckpointName, Receipt
 from campaign.errors import EvidenceError
 from campaign.files import read_regular, sha256_bytes
 from campaign.keys import AttemptKey
-from campaign.paths import AttemptPaths, CheckpointPaths, HomePaths
+from campaign.paths import AttemptPaths, CheckpointPaths, HomePaths, is_checkpoint
 from campaign.state import AttemptStatus
 
-_FINAL = re.compile(r"[1-9][0-9]{0,17}")
-"""Name of a checkpoint's folder: it appears whole, by rename. What is being written has another one."""
 _HINT = (
     "restore the folder as it was, from a copy of the home; no other checkpoint is ever taken instead. "
     "Where the file system only shows it late: campaign submit again"
@@ -31,7 +28,7 @@ def read_saved_updates(attempt: AttemptPaths) -> list[int]:
     """
     try:
         with os.scandir(attempt.checkpoints) as entries:
-            return sorted(int(entry.name) for entry in entries if _FINAL.fullmatch(entry.name))
+            return sorted(int(entry.name) for entry in entries if is_checkpoint(entry.name))
     except FileNotFoundError:
         return []
     except OSError as error:

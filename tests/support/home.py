@@ -672,7 +672,7 @@ class Home:
 
     def _calibration(self, slot: documents.Slot) -> documents.Calibration:
         found = documents.Calibration(updates_per_s=4.0, tokens_per_update=64.0, startup_s=0.5, updates=4)
-        if training.recipe_of(self.protocol, slot.workload) is None:
+        if self.protocol.recipe(slot.workload) is None:
             return found
         return found.replace(evaluate_s=0.5, checkpoint_bytes=8192, save_s=0.25)
 
@@ -739,7 +739,7 @@ class Home:
         start_from = self.newest(slot, number, before=segment) if resume == "newest" else resume
         allocation = self.plan(slot, number, segment=segment, resume=start_from)
         self.start(slot, number, allocation, segment)
-        recipe = training.recipe_of(self.protocol, slot.workload)
+        recipe = self.protocol.recipe(slot.workload)
         assert recipe is not None
         first = start_from.update if start_from else 0
         last = recipe.updates if ending is Ending.COMPLETED else min(first + 12, recipe.updates)
@@ -751,7 +751,9 @@ class Home:
         (folder.root / f"{slot.side}.log").write_bytes(b"trained\n")
         if ending is Ending.COMPLETED:
             final = self.read_checkpoint(slot, number, segment, recipe.updates)
-            for name, data in training.tables(recipe, final, segments=segment, seed=training.seed_of(slot)).items():
+            for name, data in training.tables(
+                recipe, final, segments=segment, seed=documents.seed_of_run(slot.slot)
+            ).items():
                 folder.table(name).write_bytes(data)
         if is_sealed:
             run = self.run_receipt(slot, number, segment, start_from, last)
@@ -784,10 +786,10 @@ class Home:
         resume: documents.CheckpointName | None = None,
     ) -> documents.Checkpoint:
         """Write a checkpoint of a segment."""
-        recipe = training.recipe_of(self.protocol, slot.workload)
+        recipe = self.protocol.recipe(slot.workload)
         assert recipe is not None
         before = None if resume is None else self.read_checkpoint(slot, number, resume.segment, resume.update)
-        seed = training.seed_of(slot)
+        seed = documents.seed_of_run(slot.slot)
         data = training.saved(slot.slot, number, update)
         made = training.checkpoint(
             recipe,
@@ -839,7 +841,7 @@ class Home:
             )
         return documents.RunReceipt(
             recipe=slot.workload,
-            seed=training.seed_of(slot),
+            seed=documents.seed_of_run(slot.slot),
             resumed=resume,
             first_update=resume.update if resume else 0,
             update=update,

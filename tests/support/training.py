@@ -57,21 +57,10 @@ def runs(rules: documents.ConvergenceRules | None) -> Iterator[tuple[str, int | 
             yield recipe.name, seed
 
 
-def recipe_of(protocol: documents.Protocol, name: str) -> documents.Recipe | None:
-    """Return a recipe by name; None if there is none."""
-    recipes = protocol.convergence.recipes if protocol.convergence is not None else ()
-    return next((recipe for recipe in recipes if recipe.name == name), None)
-
-
-def seed_of(slot: documents.Slot) -> int:
-    """Return the seed of a run."""
-    return int(slot.slot.rpartition("/s")[2])
-
-
 def is_extending(protocol: documents.Protocol, slot: documents.Slot) -> bool:
     """Return whether a slot is a run of the extension."""
     rules = protocol.convergence
-    return slot.kind == "run" and rules is not None and seed_of(slot) not in rules.seeds
+    return slot.kind == "run" and rules is not None and documents.seed_of_run(slot.slot) not in rules.seeds
 
 
 def saved(slot: str, attempt: int, update: int) -> dict[str, bytes]:

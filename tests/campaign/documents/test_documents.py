@@ -8,10 +8,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from acceptance import convergence_rules
 from campaign import documents
-from campaign.documents import DataIdentity, Ended, Entry, Receipt, Slot
+from campaign.documents import DataIdentity, Ended, Entry, Receipt, Recipe, Slot
 from campaign.errors import EvidenceError
+from campaign.outlook import num_points
 
 SLOT: dict[str, Any] = {
     "slot": "candidate/pair/a/r1",
@@ -129,3 +133,17 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
     with pytest.raises(EvidenceError, match="No such file") as caught:
         Receipt.read(tmp_path / "receipt.json")
     assert caught.value.where == str(tmp_path / "receipt.json")
+
+
+@given(st.integers(1, 200), st.integers(1, 250))
+def test_the_points_of_a_curve_are_those_that_acceptance_asks_for(updates: int, every: int) -> None:
+    fields: dict[str, Any] = {"name": "r", "targets": 1, "validation_targets": 1, "scored": ""}
+    theirs = convergence_rules.Recipe(**fields, updates=updates, evaluate_every=every)
+    recipe = Recipe(**fields, updates=updates, evaluate_every=every, config={}, config_sha256="0" * 64)
+    assert recipe.points == theirs.points
+    assert len(recipe.points) == num_points(recipe)
+
+
+@pytest.mark.parametrize("recipe", ["sync", "a/s3", "s7"])
+def test_the_seed_stands_in_the_name_of_a_run(recipe: str) -> None:
+    assert documents.seed_of_run(documents.run_slot("candidate", recipe, 45)) == 45
