@@ -172,10 +172,10 @@ class _Segment(typing.Protocol):
         """How it ended; None while it is under way."""
 
 
-_Any = TypeVar("_Any", bound=_Segment)
+_SegmentT = TypeVar("_SegmentT", bound=_Segment)
 
 
-def deciding(chain: Sequence[_Any]) -> _Any:
+def deciding(chain: Sequence[_SegmentT]) -> _SegmentT:
     """Return the segment whose ending is the attempt's: the last one.
 
     A segment that was given up and sealed another ending after all, which allowed no further one, ended the attempt
@@ -249,9 +249,10 @@ def ending_of_state(state: str, *, began: bool) -> Ending:
 def rule_of_runs(retries: Retries) -> Retries:
     """Return what of the retry rule holds for runs: one whose segments are used up does not start again from nothing.
 
-    The other endings, and how many attempts there may be, are as for everything else; acceptance does the same.
+    Nor does one that a person stopped: whoever stops may have seen the curve. The other endings, and how many attempts
+    there may be, are as for everything else. Acceptance, which knows no person's wish, does the same but for that.
     """
-    never = (Ending.TIME_LIMIT, Ending.WINDOW_SHORT)
+    never = (Ending.TIME_LIMIT, Ending.WINDOW_SHORT, Ending.CANCELLED)
     return retries.replace(
         again=tuple(one for one in retries.again if one not in never),
         again_once=tuple(one for one in retries.again_once if one not in never),
