@@ -100,7 +100,7 @@ def check_chain(chain: Sequence[Link], recipe: documents.Recipe, max_segments: i
 
 
 def check_next_attempt(chain: Sequence[Link], max_segments: int) -> Iterator[Finding]:
-    """Yield a finding where a run was begun anew although an attempt at it could still go on.
+    """Yield a finding where a run was begun anew although an attempt at it could still go on, or a person ended it.
 
     Args:
         chain: The segments of an attempt that another one followed.
@@ -108,8 +108,9 @@ def check_next_attempt(chain: Sequence[Link], max_segments: int) -> Iterator[Fin
     """
     last = chain[-1]
     known = last.given_up_as
-    if known is None or (known in CUTS and last.segment < max_segments):
-        state = f"ended {known}, after which the same attempt goes on" if known is not None else "has no ending"
+    if known is None or known is Ending.CANCELLED or (known in CUTS and last.segment < max_segments):
+        goes_on = "no other is made" if last.segment >= max_segments else "the same attempt goes on"
+        state = f"ended {known}, after which {goes_on}" if known is not None else "has no ending"
         what = f"attempt {last.attempt.attempt + 1} was planned, although segment {last.segment} {state}"
         yield Finding(where=str(last.folder.root), what=what)
 

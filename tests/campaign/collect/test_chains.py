@@ -694,6 +694,16 @@ def test_a_run_is_not_begun_anew_while_an_attempt_can_go_on(home: Home, slot: do
     assert lines(home) == [(1, "a0001", "preempted", int(is_sealed))]
 
 
+def test_a_run_that_a_person_stopped_is_not_begun_anew(home: Home, slot: documents.Slot) -> None:
+    assert home.protocol.convergence is not None
+    last = home.protocol.convergence.max_segments
+    for segment in range(1, last + 1):
+        home.segment(slot, 1, segment, ending=Ending.CANCELLED, checkpoints=())
+    home.segment(slot, 2, 1)
+    text = found(home)
+    assert f"attempt 2 was planned, although segment {last} ended cancelled, after which no other is made" in text
+
+
 def test_a_run_is_not_begun_anew_beside_an_attempt_under_way(home: Home, slot: documents.Slot) -> None:
     home.segment(slot, ending=Ending.LOST, is_sealed=False, is_ended=False)
     home.segment(slot, 2, 1)

@@ -172,6 +172,16 @@ def test_another_attempt_starts_from_the_beginning_where_the_retry_rule_allows_i
     assert state(desk) is SlotState.COMPLETED
 
 
+def test_a_run_that_a_person_stopped_is_not_begun_anew_once_its_segments_are_used_up(
+    home: JobHome, cluster: Cluster, desk: Desk
+) -> None:
+    for _ in range(4):
+        go(home, cluster, desk, endings={**cut(1, 2), **cut(3, ending="cancelled")})
+    assert state(desk) is SlotState.EXHAUSTED
+    order = submit(desk, ONE)
+    assert (order.all, order.choice.out_of_reach) == ((), (RUN,))
+
+
 def test_a_killed_segment_gets_its_ending_from_the_scheduler_and_its_checkpoint_counts(
     home: JobHome, cluster: Cluster, desk: Desk
 ) -> None:
