@@ -16,6 +16,7 @@ from ..processes.environment import SideFolders, build_environment, own_environm
 from ..processes.keeper import Command, kill_descendants
 from ..processes.signals import Signals
 from .conditions import Conditions
+from .data import WatchedData
 from .harnesslog import HarnessLog
 from .receipts import Place
 from .workspace import LAUNCHER, Workspace
@@ -35,7 +36,16 @@ class Context:
     signals: Signals
     conditions: Conditions
     log: HarnessLog
-    data_changes: tuple[str, ...]
+    data: WatchedData
+
+    def check_data(self) -> None:
+        """Refuse to go on if a data set is not what was frozen.
+
+        Raises:
+            EndedError: One is not.
+        """
+        if changes := self.data.describe_changes():
+            raise EndedError(Ending.DATA_CHANGED, changes)
 
 
 @contextlib.contextmanager
@@ -90,7 +100,7 @@ def comparer_command(context: Context, folders: SideFolders) -> Command:
 
 @contextlib.contextmanager
 def undisturbed(context: Context, planned: PlannedAttempt, who: str) -> Iterator[None]:
-    """Look what was done to the harness and to the private copies, once nothing of the sides lives any more.
+    """Look what was done to the harness, the private copies and the data, once nothing of the sides lives any more.
 
     Raises:
         EndedError: Something was.
@@ -109,6 +119,7 @@ def undisturbed(context: Context, planned: PlannedAttempt, who: str) -> Iterator
     if changes:
         shown = ", ".join(changes[:10])
         raise EndedError(Ending.SNAPSHOT_CHANGED, f"{len(changes)} entries of read-only copies were touched: {shown}")
+    context.check_data()
 
 
 def _restore(conditions: Conditions) -> list[str]:

@@ -1,12 +1,22 @@
-"""Whether the data sets are still the ones that were frozen."""
+"""Whether the data sets are the ones that were frozen, and stay what they were."""
 
 from __future__ import annotations
 
+import os
+import stat
 from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeAlias
 
 from ..common.plan import DataIdentity
 from ..common.storage import sha256_file
-from .snapshot import Entry, TreeError, read_tree, tree_digest
+from ..common.verified import find_difference, identify
+from .snapshot import Entry, TreeError, read_tree, tree_digest, walk
+
+_MOST_SHOWN = 5
+Stamps: TypeAlias = Mapping[str, tuple[int, ...]]
+"""Identities by path. Of a folder there is none but its name: a side may keep locks beside its data for a moment."""
 
 
 def _measure(identity: DataIdentity) -> tuple[str, int, int]:
@@ -30,7 +40,69 @@ def _difference(name: str, identity: DataIdentity) -> str:
     return f"data {name} at {identity.path}: now {sha256}, {num_bytes} bytes in {num_files} files; frozen was {frozen}"
 
 
-def find_changes(data: Mapping[str, DataIdentity]) -> list[str]:
-    """Return one sentence for each data set that is not what was frozen."""
-    found = [_difference(name, identity) for name, identity in data.items()]
-    return [text for text in found if text]
+def _stamp(path: Path) -> Stamps:
+    """Return what tells whether a data set is touched.
+
+    Raises:
+        OSError: It cannot be looked at.
+    """
+    root = path.resolve(strict=True)
+    status = root.lstat()
+    found = {str(root): () if stat.S_ISDIR(status.st_mode) else identify(status)}
+    if stat.S_ISDIR(status.st_mode):
+        for name, below in walk(root):
+            found[str(root / os.fsdecode(name))] = () if stat.S_ISDIR(below.st_mode) else identify(below)
+    return found
+
+
+def _find_touches(name: str, before: Stamps, now: Stamps) -> list[str]:
+    touched = []
+    for path in sorted({*before, *now}):
+        if path not in now or path not in before:
+            touched.append(f"data {name}: {path} was {'added' if path in now else 'removed'} since it was hashed")
+        elif before[path] != now[path]:
+            same_kind = len(before[path]) == len(now[path])
+            parts = find_difference(before[path], now[path]) if same_kind else "kind"
+            touched.append(f"data {name}: the {parts} of {path} changed since it was hashed")
+    return touched
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WatchedData:
+    """The data sets of an allocation as they were when they were hashed."""
+
+    sets: Mapping[str, DataIdentity]
+    changes: tuple[str, ...]
+    """One sentence for each that was not what was frozen."""
+    stamps: Mapping[str, Stamps]
+    """Of those that can be looked at."""
+
+    @classmethod
+    def hashed(cls, sets: Mapping[str, DataIdentity]) -> WatchedData:
+        """Hash the data sets, each after a look at its files: what changes meanwhile shows at the next look."""
+        changes: list[str] = []
+        stamps: dict[str, Stamps] = {}
+        for name, identity in sets.items():
+            try:
+                stamps[name] = _stamp(identity.path)
+            except OSError as error:
+                changes.append(f"data {name}: {error}")
+            else:
+                changes += filter(None, [_difference(name, identity)])
+        return cls(sets=sets, changes=tuple(changes), stamps=stamps)
+
+    def find_changes(self) -> list[str]:
+        """Return a sentence for everything that is not what was frozen, or was touched since it was hashed."""
+        found = list(self.changes)
+        for name, before in self.stamps.items():
+            try:
+                found += _find_touches(name, before, _stamp(self.sets[name].path))
+            except OSError as error:
+                found.append(f"data {name}: {error}")
+        return found
+
+    def describe_changes(self) -> str:
+        """Return the same in a few lines; empty if there is nothing."""
+        found = self.find_changes()
+        more = [f"and {len(found) - _MOST_SHOWN} more"] if len(found) > _MOST_SHOWN else []
+        return "\n".join([*found[:_MOST_SHOWN], *more])

@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 
 from ..cases.inputs_recorder import InputsRecorder
 from ..cases.run import Bench, CaseRecord, begin_record, run_case
-from ..common.endings import EndedError, Ending
 from ..common.layout import COMPARER, AttemptFolder, inputs_folder
 from ..common.plan import CASES, RUN, PlannedAttempt, Recipe
 from ..measurement.measuring import measure_side, run_pilot
@@ -42,8 +41,7 @@ def run_sides(context: Context, planned: PlannedAttempt, folder: AttemptFolder, 
         EndedError: The attempt ends here.
         InterruptedAttemptError: A signal came.
     """
-    if context.data_changes:
-        raise EndedError(Ending.DATA_CHANGED, "\n".join(context.data_changes))
+    context.check_data()
     if planned.kind in CASES:
         _run_case(context, planned, folder, made)
         return
@@ -102,6 +100,7 @@ def _run_recipe(context: Context, planned: PlannedAttempt, recipe: Recipe, folde
             setting_of=lambda: set_up(context, planned, record.side),
             log=log,
             signals=context.signals,
+            check_data=context.check_data,
             say=lambda text: context.log.write(f"{planned.name}: {text}"),
         )
         if planned.kind == RUN:

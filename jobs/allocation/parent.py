@@ -17,10 +17,11 @@ from ..common.storage import write_new
 from ..common.strict import dump_json
 from ..processes import signals
 from ..processes.keeper import become_subreaper, shield
-from . import data, machine
+from . import machine
 from .attempt import run_attempt
 from .conditions import Conditions
 from .context import Context
+from .data import WatchedData
 from .harnesslog import HarnessLog
 from .receipts import Place
 from .snapshot import TreeError
@@ -135,7 +136,7 @@ def _prepare(allocation: plan.Allocation, job: Job, log: HarnessLog) -> Context:
         signals=job.signals,
         conditions=job.conditions,
         log=log,
-        data_changes=tuple(data.find_changes(allocation.data)),
+        data=WatchedData.hashed(allocation.data),
     )
 
 

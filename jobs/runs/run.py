@@ -87,6 +87,8 @@ class RunBench:
     """Sets up one process of the side: folders of its own, which go when the context is left."""
     log: SideLog
     signals: Signals
+    check_data: Callable[[], None]
+    """Ends the attempt if a data set is not what was frozen."""
     say: Callable[[str], None]
     """Takes lines for the harness's log."""
 
@@ -285,6 +287,8 @@ class Training:
         self._trainee.save(folder, what)
         account, began_s = self.account(), time.monotonic()
         with _removing(folder):
+            # Nothing goes on from a state that may have come of other data.
+            bench.signals.hear_during(bench.check_data)
             sealed = bench.signals.hear_during(
                 lambda: store(
                     bench.folder,

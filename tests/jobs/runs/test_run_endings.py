@@ -12,6 +12,7 @@ import pytest
 
 from acceptance.formats import Ending
 from campaign import documents
+from campaign.files import sha256_file
 from tests.support.harness import RECIPE, Bench, make_recipe_pilot, make_run
 from tests.support.segments import TRAINER, UPDATES, make_runs, newest, targets, trainer
 
@@ -257,6 +258,32 @@ def test_a_segment_beyond_the_protocols_is_not_run(resumed: Bench) -> None:
     log = "".join(resumed.paths.allocation(name).log.read_text() for name in ("beyond", "unknown"))
     assert "segment 5, and the protocol allows 4" in log
     assert "the protocol has no recipe other" in log
+
+
+EASIER = """
+def evaluate(self):
+    split = Path(os.environ["SPLIT"])
+    before, status = split.read_bytes(), split.stat()
+    split.write_bytes(b"0.1")
+    found = 7 * float(split.read_bytes()), 7
+    split.write_bytes(before)
+    os.utime(split, ns=(status.st_atime_ns, status.st_mtime_ns))
+    return found
+"""
+"""Has another validation split for a moment."""
+
+
+def test_a_run_whose_data_was_changed_for_a_moment_leaves_no_further_checkpoint(tmp_path: Path) -> None:
+    split = tmp_path / "split"
+    split.write_bytes(b"3.0")
+    bench = make_runs(tmp_path, trainer(EASIER))
+    bench.data = {"split": documents.DataIdentity(path=str(split), sha256=sha256_file(split), bytes=3, files=1)}
+    bench.runnables["baseline"] = bench.runnables["baseline"].replace(environment={"SPLIT": str(split)})
+    bench.run(bench.plan(RUN))
+    receipt = bench.receipt(RUN)
+    assert receipt.ending is Ending.DATA_CHANGED, receipt.reason
+    assert receipt.reason == f"data split: the time of status change of {split} changed since it was hashed"
+    assert list(bench.checkpoints(RUN)) == [1]
 
 
 def test_a_home_without_room_for_a_checkpoint_is_no_fault_of_the_side(tmp_path: Path) -> None:
