@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import sys
 from dataclasses import dataclass
 from typing import Any, TextIO
@@ -12,6 +13,13 @@ from typing import Any, TextIO
 import click
 
 from campaign import files
+
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+
+
+def plain(text: str) -> str:
+    """Return a text with control characters written out: what a side said must not command the terminal."""
+    return _CONTROL.sub(lambda found: f"\\x{ord(found[0]):02x}", text)
 
 
 def put(text: str) -> None:
@@ -21,7 +29,7 @@ def put(text: str) -> None:
         InfrastructureError: It cannot be written for another reason, such as a full disk.
     """
     try:
-        click.echo(text)
+        click.echo(plain(text))
     except OSError as error:
         _abandon(sys.stdout)
         if not isinstance(error, BrokenPipeError):
@@ -31,7 +39,7 @@ def put(text: str) -> None:
 def tell(text: str) -> None:
     """Print on stderr; where nobody can be told, nobody is."""
     try:
-        click.echo(text, err=True)
+        click.echo(plain(text), err=True)
     except OSError:
         _abandon(sys.stderr)
 

@@ -142,3 +142,12 @@ def test_an_interrupted_command_prints_one_json_value(
     assert code == 130
     assert json.loads(out) == {"error": {"what": "interrupted"}, "exit_code": 130}
     assert "interrupted" in err
+
+
+def test_what_a_side_said_does_not_command_the_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+    output = Output(as_json=False)
+    output.result("\x1b[2J\x1b]0;owned\x07 a\tb\nc\r\x9b", {})
+    output.note("\x1b[31mred")
+    captured = capsys.readouterr()
+    assert captured.out == "\\x1b[2J\\x1b]0;owned\\x07 a\tb\nc\\x0d\\x9b\n"
+    assert captured.err == "\\x1b[31mred\n"
