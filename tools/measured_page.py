@@ -2,12 +2,15 @@
 
     python -m tools.measured_page
 
-Everything between the two marks of the page is written anew; a test holds the page to what this would write.
+Everything between the marks of the page is written anew; a test holds the page to what this would write.
 """
 
 from __future__ import annotations
 
+import csv
 import json
+import statistics
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +18,7 @@ from tools.marked import rewritten
 
 MEASURED = Path(__file__).resolve().parent.parent / "docs" / "measured"
 RAW = MEASURED / "h200-2026-11-29"
+TRAININGS = MEASURED / "h200-2026-11-30"
 PROGRAM = "tools/measured_page.py"
 _COLUMNS = ("case", "compared, both sides", "loading", "training", "comparing", "in copies", "scratch", "whole case")
 
@@ -78,9 +82,45 @@ def figures() -> str:
     )
 
 
+def _mean(rows: Sequence[Mapping[str, str]], side: str, column: str) -> float:
+    return statistics.fmean(float(row[column]) for row in rows if row["side"] == side)
+
+
+def _training(found: Mapping[str, Any], gate: Mapping[str, Any], rows: Sequence[Mapping[str, str]]) -> str:
+    own = [row for row in rows if row["recipe"] == found["recipe"]]
+    seconds = [_mean(own, side, "train_s") for side in ("baseline", "candidate")]
+    cells = (
+        found["recipe"],
+        *(f"{_mean(own, side, 'final_loss'):.4f}" for side in ("baseline", "candidate")),
+        f"{found['mean_difference']:+.5f}",
+        f"{found['sd_difference_ddof1']:.5f}",
+        f"{found['upper']:.5f}",
+        gate["finding"],
+        *(f"{value:.1f} s" for value in seconds),
+        f"{seconds[0] / seconds[1]:.2f}",
+    )
+    return f"| {' | '.join(cells)} |"
+
+
+def trainings() -> str:
+    """Return the table of the trainings."""
+    verdict = json.loads((TRAININGS / "convergence.verdict.json").read_text(encoding="utf-8"))
+    with (TRAININGS / "convergence.csv").open(encoding="utf-8", newline="") as stream:
+        rows = list(csv.DictReader(stream))
+    gates = {gate["subject"]: gate for gate in verdict["gates"] if gate["family"] == "convergence"}
+    found = verdict["observations"]["convergence"]["recipes"]
+    columns = ("recipe", "native", "fast", "mean difference", "SD", "upper bound", "finding", "native", "fast", "ratio")
+    lines = (
+        f"| {' | '.join(columns)} |",
+        f"|---|{'---:|' * (len(columns) - 1)}",
+        *(_training(one, gates[one["recipe"]], rows) for one in found),
+    )
+    return "\n".join((*lines, ""))
+
+
 def page(text: str) -> str:
     """Return the page with the figures written anew."""
-    return rewritten(text, PROGRAM, figures())
+    return rewritten(rewritten(text, PROGRAM, figures()), f"{PROGRAM}: trainings", trainings())
 
 
 def main() -> None:
