@@ -9,7 +9,7 @@ from ..common.endings import EndedError, Ending, InterruptedAttemptError, is_no_
 from ..common.layout import INPUTS, TENSORS, AttemptFolder, attempt_folder
 from ..common.plan import PlannedAttempt
 from ..common.storage import sha256_bytes, write_new, write_table
-from ..common.strict import plain_unicode
+from ..common.strict import readable
 from ..common.tables import compressed, table_bytes
 from .context import Context
 from .kinds import Made, run_sides
@@ -40,7 +40,8 @@ def run_attempt(context: Context, planned: PlannedAttempt) -> Outcome:
     write_new(folder.start, start_bytes(context.allocation, planned, context.place, time.time()))
     reserve_space(folder)
     made = Made()
-    ending, reason = _conduct(context, planned, folder, made)
+    ending, words = _conduct(context, planned, folder, made)
+    reason = readable(words)
     folder.reserve.unlink(missing_ok=True)
 
     def seal(ending: Ending, reason: str, made: Made) -> bytes:
@@ -49,7 +50,7 @@ def run_attempt(context: Context, planned: PlannedAttempt) -> Outcome:
             context.allocation,
             planned,
             ending=ending,
-            reason=plain_unicode(reason),
+            reason=reason,
             records=made.records,
             case=made.case.as_json() if made.case is not None else None,
             run=made.run.as_json() if made.run is not None else None,
@@ -60,7 +61,7 @@ def run_attempt(context: Context, planned: PlannedAttempt) -> Outcome:
     try:
         receipt = seal(ending, reason, made)
     except ValueError as error:
-        ending, reason = Ending.HARNESS_ERROR, f"what was observed cannot be written down: {error}"
+        ending, reason = Ending.HARNESS_ERROR, readable(f"what was observed cannot be written down: {error}")
         receipt = seal(ending, reason, Made())
     write_new(folder.receipt, receipt)
     return Outcome(ending=ending, reason=reason, receipt_sha256=sha256_bytes(receipt), sides_s=made.sides_s)
@@ -71,8 +72,9 @@ def _conduct(context: Context, planned: PlannedAttempt, folder: AttemptFolder, m
     try:
         run_sides(context, planned, folder, made)
         _write_tables(context, planned, folder, made)
-    except InterruptedAttemptError:
-        return context.signals.meaning()
+    except InterruptedAttemptError as error:
+        ending, reason = context.signals.meaning()
+        return ending, f"{reason}; then {error.then}" if error.then else reason
     except EndedError as error:
         return error.ending, error.reason
     except Exception as error:  # noqa: BLE001 - an error of the harness's own ends the attempt, and says so

@@ -49,7 +49,16 @@ class EndedError(Exception):
 
 
 class InterruptedAttemptError(Exception):
-    """The allocation was told to stop: nothing further runs in it. What that means is asked once the side is dead."""
+    """The allocation was told to stop: nothing further runs in it. What that means is asked once the side is dead.
+
+    Args:
+        text: What was heard.
+        then: How the side ended after it, where it did so by itself.
+    """
+
+    def __init__(self, text: str, then: str = "") -> None:
+        super().__init__(f"{text}, then {then}" if then else text)
+        self.then = then
 
 
 def is_no_space(error: BaseException) -> bool:

@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from typing import Any
 
 MOST_COUNT = 10**18 - 1
+MOST_READABLE = 20_000
 """The largest count: evidence tables hold 18 digits, and databases integers of 64 bits."""
 _SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
 _DECIMAL = re.compile(r"[0-9]+(\.[0-9]+)?(e[+-]?[0-9]+)?")
@@ -45,6 +46,21 @@ def parse_json(data: bytes) -> Any:
 def plain_unicode(text: str) -> str:
     """Return a text that UTF-8 can hold: what Python made of foreign bytes is spelled out."""
     return text.encode("utf-8", "backslashreplace").decode("utf-8")
+
+
+def readable(text: str) -> str:
+    """Return a text of at most `MOST_READABLE` characters that a terminal and UTF-8 take; the middle goes first.
+
+    What is not printable is spelled out but for line breaks and tabs: a side's words may hold a terminal's commands.
+    """
+    if len(text) > MOST_READABLE:
+        half = MOST_READABLE // 2
+        text = f"{text[:half]} [... {len(text) - 2 * half} characters ...] {text[-half:]}"
+    return "".join(one if one.isprintable() or one in "\n\t" else _spelled(one) for one in text)
+
+
+def _spelled(one: str) -> str:
+    return one.encode("unicode_escape").decode("ascii")
 
 
 def dump_json(value: Any) -> bytes:

@@ -23,6 +23,8 @@ from ..processes.steps import Step
 from .blocks import Block, Calibration, Measurement, check_block, check_processor_time
 
 T = TypeVar("T")
+MOST_ENGAGED_BYTES = 1 << 16
+"""Of what ``engaged`` returns, as JSON: receipts repeat it."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -380,6 +382,8 @@ def _read_engaged(fields: Fields, _answer: Answer) -> dict[str, int | str] | Non
     engaged: dict[str, int | str] | None = fields.optional("engaged", dict)
     if engaged is not None and not all(map(_is_engaged, engaged.values())):
         raise ValueError("engaged holds something else than int and str, or too large a number")
+    if engaged is not None and len(compact_json(engaged)) > MOST_ENGAGED_BYTES:
+        raise ValueError(f"engaged() returned more than {MOST_ENGAGED_BYTES} bytes")
     return engaged
 
 

@@ -102,7 +102,7 @@ class Signals:
             yield
         except EndedError as error:
             if error.ending in _MAY_FOLLOW and self.received is not None:
-                raise InterruptedAttemptError(f"{self.received.name}, then {error}") from error
+                raise InterruptedAttemptError(self.received.name, then=str(error)) from error
             raise
         finally:
             self._is_deferring = False

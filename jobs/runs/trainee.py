@@ -17,6 +17,7 @@ from ..processes.steps import alone
 
 Progress = dict[str, int | float | str]
 _MOST_SHOWN = 5
+_MOST_WHAT = 1000
 
 
 @dataclass(slots=True)
@@ -181,13 +182,13 @@ def refuse_other_path(path: str, before: str | None, what: str) -> None:
     """
     if before is not None and path != before:
         text = f"its text stands for the path {path!r}, before it was {before!r}; a run keeps to one path"
-        raise EndedError(Ending.STATE_MISMATCH, f"{what}: {text}")
+        raise EndedError(Ending.STATE_MISMATCH, f"{what:.{_MOST_WHAT}}: {text}")
 
 
 def find_differences(before: Mapping[str, int | float | str], after: Mapping[str, int | float | str]) -> Sequence[str]:
     """Return in words how two answers of ``progress`` differ."""
     return [
-        f"{name} was {_shown(before, name)}, is {_shown(after, name)}"
+        f"{name:.100} was {_shown(before, name)}, is {_shown(after, name)}"
         for name in sorted({*before, *after})
         if name not in before or name not in after or not _is_same(before[name], after[name])
     ]

@@ -3,6 +3,7 @@ from __future__ import annotations
 import errno
 import os
 from pathlib import Path
+from types import SimpleNamespace
 from typing import cast
 
 import pytest
@@ -10,7 +11,7 @@ import pytest
 from jobs.allocation import attempt
 from jobs.allocation.context import Context
 from jobs.allocation.kinds import Made
-from jobs.common.endings import Ending
+from jobs.common.endings import Ending, InterruptedAttemptError
 from jobs.common.layout import AttemptFolder
 from jobs.common.plan import parse_allocation
 from tests.support.plans import plan_text
@@ -29,3 +30,19 @@ def test_a_disk_that_is_full_for_the_harness_ends_the_attempt_as_such(
     ending, reason = attempt._conduct(cast("Context", None), planned, AttemptFolder(tmp_path), Made())
     assert ending is Ending.NO_SPACE
     assert os.strerror(number) in reason
+
+
+@pytest.mark.parametrize(
+    ("then", "shown"), [("", "SIGUSR2: near"), ("crash: exit code 3", "SIGUSR2: near; then crash: exit code 3")]
+)
+def test_how_a_side_ended_after_a_signal_is_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, then: str, shown: str
+) -> None:
+    def interrupt(*_arguments: object) -> None:
+        raise InterruptedAttemptError("SIGUSR2", then=then)
+
+    monkeypatch.setattr(attempt, "run_sides", interrupt)
+    planned = parse_allocation(plan_text(), "a1").attempts[0]
+    signals = SimpleNamespace(meaning=lambda: (Ending.TIME_LIMIT, "SIGUSR2: near"))
+    context = cast("Context", SimpleNamespace(signals=signals))
+    assert attempt._conduct(context, planned, AttemptFolder(tmp_path), Made()) == (Ending.TIME_LIMIT, shown)

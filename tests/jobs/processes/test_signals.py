@@ -111,8 +111,9 @@ def end_after_a_signal(heard: signals.Signals, ending: Ending) -> None:
 def test_a_side_that_dies_after_a_deferred_signal_was_stopped_with_the_job(
     heard: signals.Signals, ending: Ending
 ) -> None:
-    with pytest.raises(InterruptedAttemptError, match=f"SIGTERM, then {ending}: why"):
+    with pytest.raises(InterruptedAttemptError, match=f"SIGTERM, then {ending}: why") as caught:
         end_after_a_signal(heard, ending)
+    assert caught.value.then == f"{ending}: why"
 
 
 def test_other_endings_stay_what_they_are_after_a_deferred_signal(heard: signals.Signals) -> None:

@@ -70,6 +70,10 @@ WANDER = """
 def engaged(self):
     return {"path": "walking" if self.update < 11 else "running"}
 """
+WANDER_FAR = """
+def engaged(self):
+    return {"path": ("a" if self.update < 11 else "b") * 30_000, "more": "a" * 30_000}
+"""
 FORGET = """
 def load(self, folder):
     state = self.random.getstate()
@@ -137,6 +141,19 @@ CASES: dict[str, tuple[str, Ending, str, int]] = {
     "warns_in_save": (trainer(WARN.format(method="save")), Ending.INTERFERENCE, "SIGUSR2 was sent .* of the side", 0),
     "warns_in_chunk": (trainer(WARN.format(method="updates")), Ending.INTERFERENCE, "SIGUSR2 was sent", 0),
     "arranges_a_warning": (trainer(ARRANGE), Ending.INTERFERENCE, "SIGUSR2 was sent .* cannot be told", 1),
+    "wanders_far": (
+        trainer(WANDER_FAR),
+        Ending.STATE_MISMATCH,
+        r"engaged.. says .*a{100}.*a run keeps to one path$",
+        1,
+    ),
+    "says_too_much": (overriding("engaged", "{'path': 'a' * 70_000}"), Ending.RUBBISH, "more than 65536 bytes", 0),
+    "commands_the_terminal": (
+        trainer("def evaluate(self):\n    raise ValueError('\\x1b[2J')"),
+        Ending.CRASH,
+        r"ValueError: \\x1b\[2J$",
+        1,
+    ),
     "wanders": (trainer(WANDER), Ending.STATE_MISMATCH, "a run keeps to one path", 1),
     "slow_clock": (
         trainer("def evaluate(self):\n    time.sleep(0.12)\n    return super().evaluate()").replace(
