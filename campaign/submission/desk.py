@@ -10,9 +10,11 @@ import os
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from campaign import ledger as ledgers
+from campaign.checkpoints import Hashed
 from campaign.documents import Act, Document, Phase
 from campaign.errors import EvidenceError, InfrastructureError, StateError
 from campaign.frozen import Frozen, check_recorded, read_frozen
@@ -93,6 +95,8 @@ class Desk:
     sleep: Callable[[float], None] = time.sleep
     right_inputs: dict[str, Stamp] = field(default_factory=dict)
     """Files of canonical inputs that this desk has found right: they are not hashed again unless they changed."""
+    right_checkpoints: dict[Path, Hashed] = field(default_factory=dict)
+    """The same of the checkpoints that runs would go on from."""
 
     def history(self) -> acts.History:
         """Return what the ledger says now."""
@@ -143,7 +147,14 @@ class Desk:
         again = tuple(_batch_of(one, wish.cluster) for one in view.history.open_submissions() if one.not_submitted)
         held = find_held(self.paths, view.history, view.slots, wish.since) if wish.since is not None else {}
         choice = choose(view.slots, candidate=wish.candidate, phase=wish.phase, only=wish.only, held=held)
-        intended, refused = intend(self.frozen, self.paths, view.slots, choice.slots, wish.candidate)
+        intended, refused = intend(
+            self.frozen,
+            self.paths,
+            view.slots,
+            choice.slots,
+            candidate=wish.candidate,
+            right=self.right_checkpoints,
+        )
         batches = make_batches(
             self.frozen,
             self.paths,

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Literal
 
 from campaign import files
 from campaign.calibration import CASE_KINDS, pilot_rate, updates_per_window
+from campaign.checkpoints import Hashed
 from campaign.documents import (
     AllocationPlan,
     CheckpointName,
@@ -88,14 +90,22 @@ def next_key(status: SlotStatus) -> AttemptKey:
     return AttemptKey(last.slot, last.attempt + 1, 1)
 
 
-def _resume(paths: HomePaths, status: SlotStatus, key: AttemptKey, manifest_sha256: str) -> CheckpointName | None:
+def _resume(
+    paths: HomePaths, status: SlotStatus, key: AttemptKey, manifest_sha256: str, right: dict[Path, Hashed]
+) -> CheckpointName | None:
     """Return the checkpoint that a segment starts from; None for the beginning."""
     earlier = [one for one in status.attempts if one.attempt == key.attempt] if key.segment else []
-    return read_newest(paths, earlier, manifest_sha256)
+    return read_newest(paths, earlier, manifest_sha256, right)
 
 
 def _intended(
-    status: SlotStatus, states: Mapping[str, SlotStatus], paths: HomePaths, frozen: Frozen, candidate: str
+    status: SlotStatus,
+    states: Mapping[str, SlotStatus],
+    paths: HomePaths,
+    frozen: Frozen,
+    candidate: str,
+    *,
+    right: dict[Path, Hashed],
 ) -> IntendedAttempt:
     """Return the next attempt at a slot, or the next segment of one at a run."""
     pilots = _pilot_receipts(status, states, candidate)
@@ -108,7 +118,7 @@ def _intended(
         updates=updates_per_window(frozen.protocol.throughput, rates, status.endings) if rates else 0,
         inputs_sha256=canonical_inputs(pilots[pilot_of(status.slot, "baseline", candidate)]) if is_case else "",
         segment=key.segment,
-        resume=_resume(paths, status, key, frozen.manifest_sha256),
+        resume=_resume(paths, status, key, frozen.manifest_sha256, right),
     )
 
 
@@ -200,7 +210,13 @@ def make_key(campaign: str, frozen: Frozen, paths: HomePaths, allocations: Seque
 
 
 def intend(
-    frozen: Frozen, paths: HomePaths, states: Mapping[str, SlotStatus], chosen: Sequence[str], candidate: str
+    frozen: Frozen,
+    paths: HomePaths,
+    states: Mapping[str, SlotStatus],
+    chosen: Sequence[str],
+    *,
+    candidate: str,
+    right: dict[Path, Hashed],
 ) -> tuple[dict[str, IntendedAttempt], tuple[EvidenceError, ...]]:
     """Return the next attempt at each chosen slot, by name, and why runs among them cannot go on.
 
@@ -210,6 +226,7 @@ def intend(
         states: The state of every slot, by name.
         chosen: Names of the slots.
         candidate: Id of the candidate; empty for none.
+        right: Files of checkpoints that were found right before; those that are looked at now are added.
 
     Raises:
         EvidenceError: A pilot completed without the canonical inputs that a case needs.
@@ -218,7 +235,7 @@ def intend(
     refused: list[EvidenceError] = []
     for name in chosen:
         try:
-            intended[name] = _intended(states[name], states, paths, frozen, candidate)
+            intended[name] = _intended(states[name], states, paths, frozen, candidate, right=right)
         except EvidenceError as error:
             if states[name].slot.kind != "run":
                 raise

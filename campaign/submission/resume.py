@@ -7,6 +7,7 @@ import stat
 from collections.abc import Sequence
 from pathlib import Path
 
+from campaign.checkpoints import Hashed, SavedFile, check_files
 from campaign.documents import Checkpoint, CheckpointName, Receipt
 from campaign.errors import EvidenceError
 from campaign.files import read_regular, sha256_bytes
@@ -37,7 +38,9 @@ def read_saved_updates(attempt: AttemptPaths) -> list[int]:
         ) from error
 
 
-def read_newest(paths: HomePaths, segments: Sequence[AttemptStatus], manifest_sha256: str) -> CheckpointName | None:
+def read_newest(
+    paths: HomePaths, segments: Sequence[AttemptStatus], manifest_sha256: str, right: dict[Path, Hashed]
+) -> CheckpointName | None:
     """Return the newest checkpoint of the last segment that has any; None if there is none.
 
     Of a segment that sealed a receipt it is the newest that the receipt lists; of one that was killed, the newest that
@@ -47,6 +50,7 @@ def read_newest(paths: HomePaths, segments: Sequence[AttemptStatus], manifest_sh
         paths: The home.
         segments: The segments of one attempt at a run, in order.
         manifest_sha256: Of the campaign.
+        right: Files that were found right before; those of this checkpoint are added, and not hashed again.
 
     Raises:
         EvidenceError: It is damaged or gone, or another was put there: a segment that started from it would be
@@ -59,7 +63,10 @@ def read_newest(paths: HomePaths, segments: Sequence[AttemptStatus], manifest_sh
         if one.receipt is not None:
             _check_sealed(folder, updates, one.receipt, key)
         if updates:
-            return _read_name(folder.checkpoint(updates[-1]), key, updates[-1], manifest_sha256)
+            newest = folder.checkpoint(updates[-1])
+            name, checkpoint = _read_name(newest, key, updates[-1], manifest_sha256)
+            _check_content(newest, checkpoint, key, right)
+            return name
     return None
 
 
@@ -83,7 +90,9 @@ def _digest(folder: CheckpointPaths, key: AttemptKey) -> str:
         raise _damaged(error.where, error.what, key) from error
 
 
-def _read_name(folder: CheckpointPaths, key: AttemptKey, update: int, manifest_sha256: str) -> CheckpointName:
+def _read_name(
+    folder: CheckpointPaths, key: AttemptKey, update: int, manifest_sha256: str
+) -> tuple[CheckpointName, Checkpoint]:
     try:
         data = read_regular(folder.document)
         checkpoint = Checkpoint.parse(data, where=str(folder.document))
@@ -96,11 +105,22 @@ def _read_name(folder: CheckpointPaths, key: AttemptKey, update: int, manifest_s
         raise _damaged(str(folder.document), "it is that of another campaign", key)
     for saved in checkpoint.files:
         _check_size(folder.files / saved.name, saved.bytes, key)
-    return CheckpointName(segment=key.segment, update=update, sha256=sha256_bytes(data))
+    return CheckpointName(segment=key.segment, update=update, sha256=sha256_bytes(data)), checkpoint
+
+
+def _check_content(folder: CheckpointPaths, checkpoint: Checkpoint, key: AttemptKey, right: dict[Path, Hashed]) -> None:
+    """Refuse a file that was changed: the harness would refuse the segment, and that is final."""
+    files = [
+        SavedFile(path=folder.files / one.name, num_bytes=one.bytes, sha256=one.sha256) for one in checkpoint.files
+    ]
+    findings, hashed = check_files(files, right)
+    for finding in findings:
+        raise _damaged(finding.where, finding.what, key)
+    right.update(hashed)
 
 
 def _check_size(path: Path, num_bytes: int, key: AttemptKey) -> None:
-    """Refuse a file that is gone or cut off; its digest is the harness's to check, since it may be large."""
+    """Refuse a file that is gone or cut off, before any is hashed."""
     try:
         found = path.lstat()
     except OSError as error:

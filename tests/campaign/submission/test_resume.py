@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from acceptance.formats import Ending
+from campaign.checkpoints import Hashed
 from campaign.documents import CheckpointName, Receipt, Slot
 from campaign.errors import EvidenceError
 from campaign.files import sha256_file
@@ -35,7 +36,7 @@ def slot(home: Home) -> Slot:
 
 def newest(home: Home, *segments: int, attempt: int = 1) -> CheckpointName | None:
     tried = [status_of(home, AttemptKey(RUN, attempt, segment)) for segment in segments]
-    return read_newest(home.paths, tried, sha256_file(home.paths.manifest))
+    return read_newest(home.paths, tried, sha256_file(home.paths.manifest), {})
 
 
 def status_of(home: Home, key: AttemptKey) -> AttemptStatus:
@@ -91,6 +92,12 @@ def shorten(folder: CheckpointPaths) -> None:
     path.write_bytes(path.read_bytes()[:-1])
 
 
+def change_a_byte(folder: CheckpointPaths) -> None:
+    path = folder.files / "model.bin"
+    data = path.read_bytes()
+    path.write_bytes(bytes([data[0] ^ 1]) + data[1:])
+
+
 def link(folder: CheckpointPaths) -> None:
     path = folder.files / "model.bin"
     path.rename(path.with_name("aside"))
@@ -107,6 +114,7 @@ def link(folder: CheckpointPaths) -> None:
         (edit(attempt=2), "checkpoint.json", "attempt 2 segment 1 after update 12"),
         (edit(manifest_sha256="0" * 64), "checkpoint.json", "another campaign"),
         (shorten, "model.bin", "bytes instead of"),
+        (change_a_byte, "model.bin", "it was changed"),
         (link, "model.bin", "not a regular file"),
         (lambda folder: (folder.files / "model.bin").unlink(), "model.bin", "cannot be looked at"),
     ],
@@ -174,6 +182,29 @@ def test_what_a_killed_segment_left_is_all_that_there_is(home: Home, slot: Slot)
     found = newest(home, 1)
     assert found is not None
     assert found.update == 5
+
+
+def test_a_file_that_was_found_right_is_hashed_again_only_if_it_was_touched(
+    home: Home, slot: Slot, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home.segment(slot, ending=Ending.TIME_LIMIT, checkpoints=(5, 12))
+    tried = [status_of(home, AttemptKey(RUN, 1, 1))]
+    manifest_sha256, right = sha256_file(home.paths.manifest), dict[Path, Hashed]()
+    first = read_newest(home.paths, tried, manifest_sha256, right)
+    hashed: list[Path] = []
+
+    def note(path: Path) -> str:
+        hashed.append(path)
+        return sha256_file(path)
+
+    monkeypatch.setattr("campaign.checkpoints.files.sha256_regular", note)
+    assert read_newest(home.paths, tried, manifest_sha256, right) == first
+    assert hashed == []
+    model = home.folder(RUN, 1, 1).checkpoint(12).files / "model.bin"
+    change_a_byte(home.folder(RUN, 1, 1).checkpoint(12))
+    with pytest.raises(EvidenceError, match="damaged"):
+        read_newest(home.paths, tried, manifest_sha256, right)
+    assert hashed == [model]
 
 
 def test_a_folder_of_checkpoints_that_cannot_be_looked_at_is_no_empty_one(home: Home, slot: Slot) -> None:
