@@ -20,15 +20,37 @@ from tests.support.tinylm import CORPUS, copy_source, prepare_corpus
 
 pytestmark = [pytest.mark.slurm, pytest.mark.slow]
 RUN = "baseline/run/long/s45"
-UPDATES = 16_000
-"""Somewhat more than a minute of training on one thread: no allocation of one minute holds it."""
+UPDATES = 5_000
+"""More than a minute of training at `PACED`'s pace, on whatever machine: no allocation of one minute holds it."""
+PACED = '''"""The native backend, which rests after every update."""
+import time
+
+import adapter
+
+
+class Paced:
+    def __init__(self, inner):
+        self._inner = inner
+
+    def __getattr__(self, name):
+        return getattr(self._inner, name)
+
+    def updates(self, n):
+        counts = self._inner.updates(n)
+        time.sleep(0.014 * n)
+        return counts
+
+
+def native(config, *, seed, device):
+    return Paced(adapter.native(config, seed=seed, device=device))
+'''
 CONFIG = """
 name = "cut"
 baseline_first = false
 
 [baseline]
 source = "source"
-adapter = "adapter:native"
+adapter = "paced:native"
 python = "{python}"
 environment = {{ TINYLM_DATA = "${{data.plays}}" }}
 
@@ -60,7 +82,7 @@ config = {{ size = "tiny", batch = 4, context = 64, updates_total = {updates}, w
 targets = {targets}
 validation_targets = 471542
 updates = {updates}
-evaluate_every = 4000
+evaluate_every = 2000
 """
 
 
@@ -68,6 +90,7 @@ def write_config(folder: Path) -> Path:
     """Write a campaign with one recipe that takes longer than an allocation; return its file."""
     prepare_corpus()
     copy_source(folder / "source")
+    (folder / "source" / "paced.py").write_text(PACED)
     path = folder / "campaign.toml"
     targets = UPDATES * 4 * 64
     path.write_text(CONFIG.format(python=sys.executable, corpus=CORPUS, updates=UPDATES, targets=targets))
@@ -139,8 +162,8 @@ def test_a_run_that_is_cut_three_times_ends_as_one_that_is_not(slurm_cluster: Cl
     wait_until("all nodes", lambda: is_up(slurm_cluster), slurm_cluster.log("slurmctld"))
 
 
-def test_a_run_that_fails_for_good_is_missing_and_never_passes(slurm_cluster: Cluster, tmp_path: Path) -> None:
-    assert slurm_cluster.conf.is_file()
+@pytest.mark.usefixtures("slurm_cluster")
+def test_a_run_that_fails_for_good_is_missing_and_never_passes(tmp_path: Path) -> None:
     config = write_failing_campaign(tmp_path, failing_seed=46)
     home = tmp_path / "home"
     expect(0, "freeze", config, "--home", home)
@@ -153,4 +176,5 @@ def test_a_run_that_fails_for_good_is_missing_and_never_passes(slurm_cluster: Cl
     assert (gate["finding"], gate["outcome"]) == ("missing", "not_qualified")
     assert "s46" in gate["reason"]
     nodes = {json.loads(path.read_bytes())["host"]["node"] for path in home.glob("attempts/**/start.json")}
+    assert nodes
     assert nodes <= set(NODES)
