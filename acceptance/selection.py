@@ -6,8 +6,8 @@ slot, with one of ``again_once``. A slot that may still be tried is missing; any
 invalid.
 
 A run goes on in another segment where a pair or case starts anew, so that one whose segments are used up does not start
-again from nothing: `time_limit` allows no other attempt. A run that nobody completed has no result, right or wrong, so
-that it is missing.
+again from nothing: `time_limit` allows no other attempt. Neither does `cancelled`, since whoever stops a run may have
+seen its curve. A run that nobody completed has no result, right or wrong, so that it is missing.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def select(rows: Sequence[AttemptRow], rules: Retries, *, is_run: bool = False) 
         is_run: Whether the slot is a training run.
     """
     if is_run:
-        only_others = {Ending.TIME_LIMIT.value, Ending.WINDOW_SHORT.value}
+        only_others = {Ending.TIME_LIMIT.value, Ending.WINDOW_SHORT.value, Ending.CANCELLED.value}
         rules = replace(rules, again=rules.again - only_others, again_once=rules.again_once - only_others)
     ordered = sorted(rows, key=lambda row: row.attempt)
     numbers = [row.attempt for row in ordered]
