@@ -70,7 +70,7 @@ def test_two_recipes_are_trained_by_the_default_rules_with_curves_and_without_a_
     assert declared.assumed_sd
     assert not declared.power_waiver
     for recipe in rules.recipes:
-        assert 3 * recipe.evaluate_every >= recipe.updates > 2 * recipe.evaluate_every
+        assert 2 * recipe.evaluate_every == recipe.updates
 
 
 def test_every_update_of_a_recipe_predicts_its_whole_batch(protocol: Protocol) -> None:
