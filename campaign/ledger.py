@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -58,6 +58,11 @@ def parse_entries(data: bytes, *, where: str) -> list[Entry]:
         entries.append(entry)
         previous = files.sha256_bytes(line)
     return entries
+
+
+def reported_outcomes(entries: Iterable[Entry]) -> dict[str, str]:
+    """Return what the last report on each candidate said, by the candidate's id."""
+    return {str(entry.data["candidate"]): str(entry.data["outcome"]) for entry in entries if entry.act == "reported"}
 
 
 def head(data: bytes) -> str:

@@ -30,14 +30,13 @@ def build_protocol(config: Config) -> documents.Protocol:
         ConfigError: It asks for something that cannot be.
     """
     expansion = expand(config)
-    numerical, trained = numerical_rules(config, expansion), convergence_rules(config, expansion.recipes)
     return documents.Protocol(
         campaign=config.name,
         families=_families(config),
         baseline_first=config.baseline_first,
         throughput=config.throughput.rules,
-        numerical=numerical,
-        convergence=trained,
+        numerical=numerical_rules(config, expansion),
+        convergence=convergence_rules(config, expansion.recipes),
         limits=documents.Limits.of(dict(config.limits)),
         retries=documents.Retries.of(dict(config.retries)),
         execution=documents.Execution.of(dict(config.execution)),
@@ -227,12 +226,12 @@ def _cases(config: Config, expansion: Expansion, side: Literal["baseline", "cand
 
 
 def _runs(config: Config, expansion: Expansion, side: Literal["baseline", "candidate"]) -> Iterator[Slot]:
-    rules = convergence_rules(config, expansion.recipes)
-    if rules is None:
+    declared = config.convergence
+    if declared is None:
         return
-    added = rules.extension.seeds if rules.extension is not None else ()
-    for seed in (*rules.seeds, *added):
-        for recipe in rules.recipes:
+    added = declared.extension.seeds if declared.extension is not None else ()
+    for seed in (*declared.seeds, *added):
+        for recipe in expansion.recipes:
             yield Slot(
                 slot=documents.run_slot(side, recipe.name, seed),
                 side=side,

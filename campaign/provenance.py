@@ -13,6 +13,7 @@ from campaign.database import SegmentRecord
 from campaign.errors import EvidenceError
 from campaign.frozen import Frozen
 from campaign.keys import AttemptKey
+from campaign.ledger import reported_outcomes
 from campaign.state import CUTS
 
 FAMILIES = ("throughput", "numerical", "convergence", "device")
@@ -65,10 +66,6 @@ def _baseline_sealed_seq(
 def _is_cut(key: AttemptKey, receipts: Mapping[AttemptKey, documents.Receipt]) -> bool:
     """Return whether a receipt is that of a segment which was cut: the run may go on, and has no result yet."""
     return key.segment > 0 and (key not in receipts or receipts[key].ending in CUTS)
-
-
-def _outcomes(entries: Iterable[documents.Entry]) -> dict[str, str]:
-    return {str(entry.data["candidate"]): str(entry.data["outcome"]) for entry in entries if entry.act == "reported"}
 
 
 def _said(
@@ -170,7 +167,7 @@ def build_provenance(
     by_key = {key: own for key, own in collection.receipts_read.items() if key.slot.partition("/")[0] in owners}
     receipts = list(by_key.values())
     planned = {documents.slot_for(slot.slot, candidate): slot.workload for slot in frozen.protocol.slots}
-    outcomes = _outcomes(chain.entries)
+    outcomes = reported_outcomes(chain.entries)
     cut = chain.without_reports()
     manifest, theirs = frozen.manifest, frozen.candidates[candidate]
     fields = {

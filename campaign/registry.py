@@ -21,10 +21,11 @@ import msgspec
 from campaign import documents, files
 from campaign.errors import CampaignError
 from campaign.frozen import Frozen
-from campaign.ledger import parse_entries
+from campaign.ledger import parse_entries, reported_outcomes
 from campaign.paths import HomePaths
 
 VARIABLE = "CAMPAIGN_REGISTRY"
+_NO_PLACE = f"neither {VARIABLE} nor XDG_STATE_HOME nor HOME names a folder"
 
 _MOST_TRIES = 40
 _PAUSE_S = 0.05
@@ -85,7 +86,7 @@ def register(paths: HomePaths, candidate: str, environment: Mapping[str, str], c
     """
     path = find_registry(environment)
     if path is None:
-        return _unregistered(f"neither {VARIABLE} nor XDG_STATE_HOME nor HOME names a folder")
+        return _unregistered(_NO_PLACE)
     try:
         _append(path, _record(paths, candidate, at=clock()))
     except OSError as error:
@@ -192,8 +193,7 @@ def known_against(
     """
     path = find_registry(environment)
     if path is None:
-        why = f"neither {VARIABLE} nor XDG_STATE_HOME nor HOME names a folder"
-        return documents.RegistryState(path="", problem=why)
+        return documents.RegistryState(path="", problem=_NO_PLACE)
     try:
         contents = read_registry(path)
     except CampaignError as error:
@@ -309,6 +309,6 @@ def _look(home: str, manifest_sha256: str, protocol_sha256: str) -> _Home:
     recipes = rules.recipes if rules else ()
     return _Home(
         state="read",
-        outcomes={str(own.data["candidate"]): str(own.data["outcome"]) for own in entries if own.act == "reported"},
+        outcomes=reported_outcomes(entries),
         recipes=tuple(documents.RegisteredRecipe(name=own.name, config_sha256=own.config_sha256) for own in recipes),
     )

@@ -100,7 +100,8 @@ def command(
         spreads=spreads,
     )
     plan = make_plan(loaded, assumptions, known=known, sizes=sizes)
-    output.result(render(plan, loaded), {**dataclasses.asdict(plan), "departures": departures(loaded)})
+    departing = departures(loaded)
+    output.result(render(plan, loaded, departing), {**dataclasses.asdict(plan), "departures": departing})
 
 
 def _check(config: Config, difference_sds: tuple[float, ...]) -> None:

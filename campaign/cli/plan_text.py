@@ -9,14 +9,19 @@ from campaign.config.model import Config
 from campaign.convergence_power import MOST_SEEDS
 from campaign.plan import AllocationRow, Plan, PrivateRow, RunRow, SlotRow
 from campaign.power import Basis, ConvergenceRow, ConvergenceTotal, percent
-from campaign.protocol import departures
 from campaign.table import table
 
 BEFORE_PILOTS = "not known before the pilots"
 
 
-def render(plan: Plan, config: Config) -> str:
-    """Return the plan as plain text."""
+def render(plan: Plan, config: Config, departures: Sequence[str]) -> str:
+    """Return the plan as plain text.
+
+    Args:
+        plan: The plan.
+        config: What it was made of.
+        departures: Which rules differ from the default protocol, one sentence each.
+    """
     sections = [
         f"{plan.campaign}: {plan.num_workloads} workloads, {plan.num_production} of them required production cases",
         _slots(plan),
@@ -26,7 +31,7 @@ def render(plan: Plan, config: Config) -> str:
         _power(plan, config),
         _convergence(plan),
         "\n".join(plan.notes),
-        _departures(config),
+        _departures(departures),
     ]
     return "\n\n".join(section for section in sections if section)
 
@@ -237,6 +242,5 @@ def _total_line(total: ConvergenceTotal, plan: Plan) -> str:
     return f"All {recipes} recipes pass with {percent(total.chance)} {which}, if independent of one another."
 
 
-def _departures(config: Config) -> str:
-    sentences = departures(config)
+def _departures(sentences: Sequence[str]) -> str:
     return "\n".join(["Departures from the default protocol:", *(f"- {text}" for text in sentences or ("none",))])

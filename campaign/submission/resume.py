@@ -60,18 +60,20 @@ def read_newest(
         key = one.key
         folder = paths.attempt(key.slot, key.attempt, key.segment)
         updates = read_saved_updates(folder)
-        if one.receipt is not None:
-            _check_sealed(folder, updates, one.receipt, key)
+        listed = _find_listed(folder, updates, one.receipt, key) if one.receipt is not None else None
         if updates:
             newest = folder.checkpoint(updates[-1])
-            name, checkpoint = _read_name(newest, key, updates[-1], manifest_sha256)
+            name, checkpoint = _read_name(newest, key, updates[-1], manifest_sha256, listed)
             _check_content(newest, checkpoint, key, right)
             return name
     return None
 
 
-def _check_sealed(folder: AttemptPaths, updates: Sequence[int], receipt: Receipt, key: AttemptKey) -> None:
-    """Refuse a newest checkpoint that is not the one which the receipt of its segment lists."""
+def _find_listed(folder: AttemptPaths, updates: Sequence[int], receipt: Receipt, key: AttemptKey) -> str | None:
+    """Return the digest that the receipt of a segment lists for its newest checkpoint; None if it wrote none.
+
+    Refuses a newest checkpoint that is another one than the receipt's.
+    """
     sealed = {one.update: one.sha256 for one in receipt.run.checkpoints} if receipt.run is not None else {}
     newest, listed = max(updates, default=0), max(sealed, default=0)
     where = folder.checkpoint(max(newest, listed))
@@ -79,25 +81,29 @@ def _check_sealed(folder: AttemptPaths, updates: Sequence[int], receipt: Receipt
         raise _damaged(str(where.root), "it is not there, and the receipt of its segment lists it", key)
     if newest > listed:
         raise _damaged(str(where.root), "the receipt of its segment does not list it", key)
-    if newest and _digest(where, key) != sealed[newest]:
-        raise _damaged(str(where.document), "it is not the document that the receipt of its segment lists", key)
-
-
-def _digest(folder: CheckpointPaths, key: AttemptKey) -> str:
-    try:
-        return sha256_bytes(read_regular(folder.document))
-    except EvidenceError as error:
-        raise _damaged(error.where, error.what, key) from error
+    return sealed.get(newest)
 
 
 def _read_name(
-    folder: CheckpointPaths, key: AttemptKey, update: int, manifest_sha256: str
+    folder: CheckpointPaths, key: AttemptKey, update: int, manifest_sha256: str, listed: str | None
 ) -> tuple[CheckpointName, Checkpoint]:
+    """Return a checkpoint and its name.
+
+    Args:
+        folder: The checkpoint.
+        key: The segment that wrote it.
+        update: Updates behind it.
+        manifest_sha256: Of the campaign.
+        listed: The digest that the segment's receipt lists; None where it left no receipt.
+    """
     try:
         data = read_regular(folder.document)
         checkpoint = Checkpoint.parse(data, where=str(folder.document))
     except EvidenceError as error:
         raise _damaged(error.where, error.what, key) from error
+    digest = sha256_bytes(data)
+    if listed is not None and digest != listed:
+        raise _damaged(str(folder.document), "it is not the document that the receipt of its segment lists", key)
     said = (AttemptKey(checkpoint.slot, checkpoint.attempt, checkpoint.segment), checkpoint.update)
     if said != (key, update):
         raise _damaged(str(folder.document), f"it is that of {said[0].text} after update {said[1]}", key)
@@ -105,7 +111,7 @@ def _read_name(
         raise _damaged(str(folder.document), "it is that of another campaign", key)
     for saved in checkpoint.files:
         _check_size(folder.files / saved.name, saved.bytes, key)
-    return CheckpointName(segment=key.segment, update=update, sha256=sha256_bytes(data)), checkpoint
+    return CheckpointName(segment=key.segment, update=update, sha256=digest), checkpoint
 
 
 def _check_content(folder: CheckpointPaths, checkpoint: Checkpoint, key: AttemptKey, right: dict[Path, Hashed]) -> None:

@@ -55,7 +55,7 @@ class Stopwatch:
         Raises:
             EndedError: They disagree.
         """
-        check_clock(self._claimed_s, self.side_s, rules, what, steps=max(self._steps, 1))
+        check_clock(self._claimed_s, self.side_s, rules, what, steps=self._steps)
 
 
 @dataclass(slots=True, kw_only=True)
