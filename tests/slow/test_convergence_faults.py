@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.support.cli import expect, expect_json, run_campaign
-from tests.support.tinylm import CORPUS, copy_mistrained, copy_source, prepare_corpus
+from tests.support.tinylm import copy_source, copy_variants, head, inline, prepare_corpus
 from tests.support.tinylm_faults import (
     CALM,
     HARMLESS,
@@ -24,32 +23,7 @@ from tests.support.tinylm_faults import (
 
 pytestmark = pytest.mark.slow
 RECIPES = {"calm": CALM, "slow": SLOW, "lively": LIVELY}
-CONFIG = """
-name = "mistrained"
-baseline_first = false
-
-[baseline]
-source = "{folder}/source"
-adapter = "adapter:native"
-python = "{python}"
-environment = {{ TINYLM_DATA = "${{data.plays}}" }}
-
-[candidate]
-source = "{source}"
-adapter = "{adapter}"
-python = "{python}"
-environment = {{ TINYLM_DATA = "${{data.plays}}" }}
-
-[data.plays]
-path = "{corpus}"
-
-[throughput]
-window_s = "0.05"
-pilot_s = "0.05"
-clock_absolute_s = "10"
-solo = false
-controls = false
-
+TABLES = """
 [convergence]
 assumed_sd = "0.0018"
 assumed_sd_source = "native against fast backend, three seeds of each recipe: 0.0016 at most"
@@ -57,7 +31,7 @@ assumed_sd_source = "native against fast backend, three seeds of each recipe: 0.
 [[workload]]
 name = "short"
 production = true
-config = {{ size = "micro", batch = 2, context = 32 }}
+config = { size = "micro", batch = 2, context = 32 }
 """
 RECIPE = """
 [[recipe]]
@@ -72,13 +46,13 @@ evaluate_every = {updates}
 
 def write_config(folder: Path, name: str, source: Path, adapter: str) -> Path:
     """Write the campaign with one candidate; the baseline's tables are the same in all."""
-    parts = [CONFIG.format(folder=folder, python=sys.executable, source=source, adapter=adapter, corpus=CORPUS)]
+    baseline = (folder / "source", "adapter:native")
+    parts = [head("mistrained", baseline=baseline, candidate=(source, adapter)), TABLES]
     for recipe, training in RECIPES.items():
-        entries = ", ".join(f"{key} = {json.dumps(value)}" for key, value in training.config.items())
         parts.append(
             RECIPE.format(
                 name=recipe,
-                config=f"{{ {entries} }}",
+                config=inline(training.config),
                 targets=training.targets,
                 updates=training.updates,
                 validation_targets=VALIDATION_TARGETS,
@@ -112,6 +86,13 @@ def freeze(folder: Path, name: str, source: Path, adapter: str) -> str:
     return str(expect_json(0, "freeze", "--candidate", "--config", config, "--home", folder / "home")["id"])
 
 
+def freeze_variant(folder: Path, name: str) -> str:
+    """Freeze a variant of mistrained.py; return its id."""
+    adapter = f"mistrained:{name}"
+    copy_variants(folder / name, adapter)
+    return freeze(folder, name, folder / name, adapter)
+
+
 def judge(folder: Path, candidate: str, *trainings: Training) -> list[dict[str, Any]]:
     """Train a candidate by some of the recipes; return the gates of these."""
     recipes = [recipe for recipe, one in RECIPES.items() if one in trainings]
@@ -131,8 +112,7 @@ def test_the_right_candidate_is_shown_to_be_no_worse(campaign: Path) -> None:
 
 @pytest.mark.parametrize("fault", MISTRAININGS, ids=lambda fault: fault.name)
 def test_a_fault_that_costs_enough_is_found(fault: Mistraining, campaign: Path) -> None:
-    adapter = copy_mistrained(campaign / fault.name, fault.name)
-    (gate,) = judge(campaign, freeze(campaign, fault.name, campaign / fault.name, adapter), fault.training)
+    (gate,) = judge(campaign, freeze_variant(campaign, fault.name), fault.training)
     margin = float(gate["threshold"])
     assert (gate["outcome"], gate["finding"]) == ("not_qualified", "missed")
     assert gate["lower"] >= margin
@@ -140,9 +120,7 @@ def test_a_fault_that_costs_enough_is_found(fault: Mistraining, campaign: Path) 
 
 
 def test_a_rate_3_percent_too_high_passes_rightly_and_is_missed_nowhere(campaign: Path) -> None:
-    adapter = copy_mistrained(campaign / HARMLESS, HARMLESS)
-    candidate = freeze(campaign, HARMLESS, campaign / HARMLESS, adapter)
-    calm, slow = judge(campaign, candidate, CALM, SLOW)
+    calm, slow = judge(campaign, freeze_variant(campaign, HARMLESS), CALM, SLOW)
     assert (slow["outcome"], slow["finding"]) == ("pass", "met")
     assert slow["upper"] < 0
     for gate in (calm, slow):

@@ -16,7 +16,7 @@ import pytest
 from tests.slurm.cluster import NODES, Cluster, crash, is_up, start_node, wait_until
 from tests.support.cli import PROGRAM, expect, expect_json, run_campaign
 from tests.support.failing import write_failing_campaign
-from tests.support.tinylm import CORPUS, copy_source, prepare_corpus
+from tests.support.tinylm import copy_source, head, prepare_corpus
 
 pytestmark = [pytest.mark.slurm, pytest.mark.slow]
 RUN = "baseline/run/long/s45"
@@ -44,26 +44,7 @@ class Paced:
 def native(config, *, seed, device):
     return Paced(adapter.native(config, seed=seed, device=device))
 '''
-CONFIG = """
-name = "cut"
-baseline_first = false
-
-[baseline]
-source = "source"
-adapter = "paced:native"
-python = "{python}"
-environment = {{ TINYLM_DATA = "${{data.plays}}" }}
-
-[data.plays]
-path = "{corpus}"
-
-[throughput]
-window_s = "0.05"
-pilot_s = "0.1"
-clock_absolute_s = "10"
-solo = false
-controls = false
-
+TABLES = """
 [convergence]
 power_waiver = "one run is tried here, not the gate"
 
@@ -93,7 +74,8 @@ def write_config(folder: Path) -> Path:
     (folder / "source" / "paced.py").write_text(PACED)
     path = folder / "campaign.toml"
     targets = UPDATES * 4 * 64
-    path.write_text(CONFIG.format(python=sys.executable, corpus=CORPUS, updates=UPDATES, targets=targets))
+    tables = TABLES.format(updates=UPDATES, targets=targets)
+    path.write_text(head("cut", baseline=("source", "paced:native")) + tables)
     return path
 
 

@@ -6,6 +6,7 @@ import json
 import shutil
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -142,22 +143,14 @@ def write_campaign(
     return config
 
 
-FAULTS_CONFIG = """
-name = "faults"
-baseline_first = false
-
-[baseline]
-source = "source"
-adapter = "adapter:native"
-python = "{python}"
-environment = {{ TINYLM_DATA = "${{data.plays}}" }}
-
-[candidate]
+SIDE = """
+[{side}]
 source = "{source}"
 adapter = "{adapter}"
 python = "{python}"
 environment = {{ TINYLM_DATA = "${{data.plays}}" }}
-
+"""
+SHORT_THROUGHPUT = """
 [data.plays]
 path = "{corpus}"
 
@@ -167,10 +160,29 @@ pilot_s = "0.1"
 clock_absolute_s = "10"
 solo = false
 controls = false
-
+"""
+FAULTS_CONFIG = """
 [numerical]
 required = ["optimizer_check", "mix"]
 """
+
+
+def head(name: str, **sides: tuple[str | Path, str]) -> str:
+    """Return the beginning of a campaign.toml whose throughput family is as short as can be: something else is tried.
+
+    Args:
+        name: The campaign's.
+        sides: Source folder and adapter, by ``baseline`` and ``candidate``.
+    """
+    parts = [f'name = "{name}"\nbaseline_first = false\n']
+    for side, (source, adapter) in sides.items():
+        parts.append(SIDE.format(side=side, source=source, adapter=adapter, python=sys.executable))
+    return "".join([*parts, SHORT_THROUGHPUT.format(corpus=CORPUS)])
+
+
+def inline(entries: Mapping[str, Any]) -> str:
+    """Return a configuration as an inline table of TOML."""
+    return "{ " + ", ".join(f"{key} = {json.dumps(value)}" for key, value in entries.items()) + " }"
 
 
 def write_faults_campaign(folder: Path) -> Path:
@@ -184,21 +196,15 @@ def write_faults_campaign(folder: Path) -> Path:
 
 
 def write_candidate(folder: Path, adapter: str) -> Path:
-    """Write a candidate's source tree, the faulty variants in it, and the campaign with it; return the file's path.
-
-    The tree holds a file with the adapter's name, since a campaign knows its candidates by the digests of their trees.
-    """
+    """Write a candidate's source tree, the faulty variants in it, and the campaign with it; return the file's path."""
     name = adapter.replace(":", "-")
-    copy_source(folder / name)
-    shutil.copy(tinylm_faults.FOLDER / "broken.py", folder / name)
-    (folder / name / "CANDIDATE").write_text(f"{adapter}\n")
-    parts = [FAULTS_CONFIG.format(python=sys.executable, source=name, adapter=adapter, corpus=CORPUS)]
+    copy_variants(folder / name, adapter)
+    parts = [head("faults", baseline=("source", "adapter:native"), candidate=(name, adapter)), FAULTS_CONFIG]
     for fault in tinylm_faults.FAULTS:
         if tinylm_faults.workload_of(fault) != fault.name:
             continue
-        entries = {**tinylm_faults.COMMON, **fault.entries}
-        inline = ", ".join(f"{key} = {json.dumps(value)}" for key, value in entries.items())
-        parts.append(f'[[workload]]\nname = "{fault.name}"\nproduction = true\nconfig = {{ {inline} }}\n')
+        config = inline({**tinylm_faults.COMMON, **fault.entries})
+        parts.append(f'[[workload]]\nname = "{fault.name}"\nproduction = true\nconfig = {config}\n')
     path = folder / f"{name}.toml"
     path.write_text("\n".join(parts))
     return path
@@ -209,15 +215,15 @@ def copy_source(folder: Path) -> None:
     shutil.copytree(SOURCE, folder, ignore=shutil.ignore_patterns("__pycache__", "corpus"))
 
 
-def copy_mistrained(folder: Path, name: str) -> str:
-    """Copy the example with the variants of mistrained.py beside it; return the adapter of the one with that name.
+def copy_variants(folder: Path, adapter: str) -> None:
+    """Copy the example with its faulty variants beside it.
 
-    The tree holds a file with the name, since a campaign knows its candidates by the digests of their trees.
+    The tree holds a file with the adapter's name, since a campaign knows its candidates by the digests of their trees.
     """
     copy_source(folder)
-    shutil.copy(tinylm_faults.FOLDER / "mistrained.py", folder)
-    (folder / "CANDIDATE").write_text(f"{name}\n")
-    return f"mistrained:{name}"
+    for path in tinylm_faults.FOLDER.glob("*.py"):
+        shutil.copy(path, folder)
+    (folder / "CANDIDATE").write_text(f"{adapter}\n")
 
 
 def run_to_verdict(config: Path, *, cluster: str = "local") -> dict[str, Any]:

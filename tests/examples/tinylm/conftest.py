@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import io
 import sys
 from collections.abc import Callable, Iterator
@@ -15,6 +16,8 @@ sys.path.insert(0, str(EXAMPLE))
 
 torch = pytest.importorskip("torch", reason="the example needs torch: pip install '.[example]'")
 
+from tests.support.tinylm_faults import FOLDER  # noqa: E402  # after the check for torch
+from tinylm import build  # noqa: E402  # after the path is set
 from tinylm.build import make_trainer  # noqa: E402  # after the path is set
 from tinylm.config import read_config  # noqa: E402  # as above
 from tinylm.trainer import Trainer  # noqa: E402  # as above
@@ -22,6 +25,7 @@ from tinylm.trainer import Trainer  # noqa: E402  # as above
 BASE: dict[str, Any] = {"size": "micro", "batch": 3, "context": 16, "warmup": 3, "updates_total": 20}
 
 MakeTrainer = Callable[..., Trainer]
+LoadVariants = Callable[[str], Any]
 
 
 @pytest.fixture(autouse=True)
@@ -30,6 +34,17 @@ def _one_thread() -> Iterator[None]:
     torch.set_num_threads(1)
     yield
     torch.set_num_threads(before)
+
+
+@pytest.fixture
+def load_variants(monkeypatch: pytest.MonkeyPatch) -> Iterator[LoadVariants]:
+    """Import a module of faulty backends by name, for the time of a test."""
+    own = {path.stem for path in FOLDER.glob("*.py")}
+    monkeypatch.syspath_prepend(str(FOLDER))
+    monkeypatch.setattr(build, "BACKENDS", dict(build.BACKENDS))
+    yield importlib.import_module
+    for name in own:
+        sys.modules.pop(name, None)
 
 
 @pytest.fixture(scope="session")

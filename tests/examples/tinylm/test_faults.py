@@ -2,29 +2,22 @@
 
 from __future__ import annotations
 
-import importlib
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import adapter
-from tests.support.tinylm_faults import COMMON, FAULTS, FOLDER, Fault
-from tinylm import build
+from tests.support.tinylm_faults import COMMON, FAULTS, Fault
 
 from .comparing import caught_by, compare_case, compare_isolated
+from .conftest import LoadVariants
 
 
 @pytest.fixture
-def broken(monkeypatch: pytest.MonkeyPatch) -> Any:
+def broken(load_variants: LoadVariants) -> Any:
     """The variants, for the time of a test."""
-    monkeypatch.syspath_prepend(str(FOLDER))
-    monkeypatch.setattr(build, "BACKENDS", dict(build.BACKENDS))
-    monkeypatch.delitem(sys.modules, "broken", raising=False)
-    module = importlib.import_module("broken")
-    yield module
-    del sys.modules["broken"]
+    return load_variants("broken")
 
 
 @pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.name)

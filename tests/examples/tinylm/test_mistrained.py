@@ -2,31 +2,24 @@
 
 from __future__ import annotations
 
-import importlib
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import adapter
-from tests.support.tinylm_faults import CALM, COMMON, FOLDER
-from tinylm import build
+from tests.support.tinylm_faults import CALM, COMMON
 
 from .comparing import RULES, caught_by, compare_case, compare_isolated, worst
+from .conftest import LoadVariants
 
 CONFIGURATIONS = {"of_the_faults": COMMON, "of_the_recipe": CALM.config}
 
 
 @pytest.fixture
-def mistrained(monkeypatch: pytest.MonkeyPatch) -> Any:
+def mistrained(load_variants: LoadVariants) -> Any:
     """The variants, for the time of a test."""
-    monkeypatch.syspath_prepend(str(FOLDER))
-    monkeypatch.setattr(build, "BACKENDS", dict(build.BACKENDS))
-    monkeypatch.delitem(sys.modules, "mistrained", raising=False)
-    module = importlib.import_module("mistrained")
-    yield module
-    del sys.modules["mistrained"]
+    return load_variants("mistrained")
 
 
 @pytest.mark.parametrize("config", CONFIGURATIONS.values(), ids=CONFIGURATIONS)

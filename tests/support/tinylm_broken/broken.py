@@ -5,13 +5,13 @@ Each class is the fault that its first line names, as it has been made in real t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import torch
+from offered import offer
 from torch import Tensor
 
-import adapter
-from tinylm import build, consensus
+from tinylm import consensus
 from tinylm.config import Config
 from tinylm.data import Batch
 from tinylm.fast import Fast
@@ -164,15 +164,4 @@ FAULTS: dict[str, type[Fast]] = {
     "negated": Negated,
     "skipped": Skipped,
 }
-build.BACKENDS.update(FAULTS)
-
-
-def __getattr__(name: str) -> Callable[..., adapter.Session]:
-    """`broken:NAME` for each fault."""
-    if name not in FAULTS:
-        raise AttributeError(name)
-
-    def make(config: dict[str, object], *, seed: int, device: str) -> adapter.Session:
-        return adapter.Session(name, config, seed=seed, device=device)
-
-    return make
+__getattr__ = offer(FAULTS)

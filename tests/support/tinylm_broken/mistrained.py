@@ -5,13 +5,12 @@ Put beside a copy of the example. Each class is the fault that its first line na
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import torch
+from offered import offer
 from torch import Tensor
 
-import adapter
-from tinylm import build
 from tinylm.config import Config
 from tinylm.data import Batch
 from tinylm.fast import Fast
@@ -61,15 +60,4 @@ FAULTS: dict[str, type[Fast]] = {
     "no_momentum": NoMomentum,
     "higher_rate": HigherRate,
 }
-build.BACKENDS.update(FAULTS)
-
-
-def __getattr__(name: str) -> Callable[..., adapter.Session]:
-    """`mistrained:NAME` for each fault."""
-    if name not in FAULTS:
-        raise AttributeError(name)
-
-    def make(config: dict[str, object], *, seed: int, device: str) -> adapter.Session:
-        return adapter.Session(name, config, seed=seed, device=device)
-
-    return make
+__getattr__ = offer(FAULTS)
