@@ -102,11 +102,24 @@ def _training(found: Mapping[str, Any], gate: Mapping[str, Any], rows: Sequence[
     return f"| {' | '.join(cells)} |"
 
 
+def _rows(name: str) -> list[dict[str, str]]:
+    with (TRAININGS / name).open(encoding="utf-8", newline="") as stream:
+        return list(csv.DictReader(stream))
+
+
+def _durations(allocations: Sequence[Mapping[str, str]]) -> str:
+    walls = {kind: [float(row["wall_s"]) for row in allocations if row["kind"] == kind] for kind in ("pilot", "run")}
+    runs = walls["run"]
+    return (
+        f"{len(walls['pilot'])} pilots and {len(runs)} runs took {sum(walls['pilot'] + runs) / 60:.1f} minutes, "
+        f"a run {min(runs):.0f} to {max(runs):.0f} s."
+    )
+
+
 def trainings() -> str:
-    """Return the table of the trainings."""
+    """Return the table of the trainings, and how long they took."""
     verdict = json.loads((TRAININGS / "convergence.verdict.json").read_text(encoding="utf-8"))
-    with (TRAININGS / "convergence.csv").open(encoding="utf-8", newline="") as stream:
-        rows = list(csv.DictReader(stream))
+    rows = _rows("convergence.csv")
     gates = {gate["subject"]: gate for gate in verdict["gates"] if gate["family"] == "convergence"}
     found = verdict["observations"]["convergence"]["recipes"]
     columns = ("recipe", "native", "fast", "mean difference", "SD", "upper bound", "finding", "native", "fast", "ratio")
@@ -114,6 +127,8 @@ def trainings() -> str:
         f"| {' | '.join(columns)} |",
         f"|---|{'---:|' * (len(columns) - 1)}",
         *(_training(one, gates[one["recipe"]], rows) for one in found),
+        "",
+        _durations(_rows("allocations.csv")),
     )
     return "\n".join((*lines, ""))
 

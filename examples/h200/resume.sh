@@ -32,20 +32,20 @@ until ls -d build/cut/attempts/"$run"/1/segments/1/checkpoints/[1-9]* >/dev/null
 sleep "${CUT_AFTER_S:-3}"
 campaign cancel --yes --home build/cut --reason "to see whether the run goes on as the same training"
 submit build/cut --only "$run" --wait
-code=0
 for home in whole cut; do
     cp build/$home/attempts/"$run"/1/segments/*/convergence.csv "$out/$home.convergence.csv"
     cp build/$home/attempts/"$run"/1/segments/*/curves.csv "$out/$home.curves.csv"
 done
 {
     campaign show "$run" --home build/cut | grep -E '^(attempt|  run:|  checkpoints:)'
-    for column in final_loss target_tokens validation_tokens updates segments; do
-        "$python" - "$column" "$out/whole.convergence.csv" "$out/cut.convergence.csv" <<'END'
-import csv, sys
-print(sys.argv[1], *(next(csv.DictReader(open(path)))[sys.argv[1]] for path in sys.argv[2:]))
+    "$python" - "$out/whole.convergence.csv" "$out/cut.convergence.csv" <<'END'
+import csv
+import sys
+
+whole, cut = (next(csv.DictReader(open(path))) for path in sys.argv[1:])
+for column in ("final_loss", "target_tokens", "validation_tokens", "updates", "segments"):
+    print(column, whole[column], cut[column])
 END
-    done
-    cmp "$out/whole.curves.csv" "$out/cut.curves.csv" && echo "curves.csv: identical"
-} | tee "$out/resume.txt" || code=$?
-cmp -s "$out/whole.curves.csv" "$out/cut.curves.csv" || code=4
-exit $code
+    cmp "$out/whole.curves.csv" "$out/cut.curves.csv" || exit 4
+    echo "curves.csv: identical"
+} | tee "$out/resume.txt"
