@@ -123,6 +123,13 @@ CASES: dict[str, tuple[str, Ending, str, int]] = {
         1,
     ),
     "infinite": (overriding("evaluate", "float('inf'), 7"), Ending.NON_FINITE, "evaluation after update 10: .*inf", 1),
+    "not_a_number": (
+        overriding("evaluate", "float('nan'), 7"),
+        Ending.NON_FINITE,
+        "evaluation after update 10: .*nan",
+        1,
+    ),
+    "below_all": (overriding("evaluate", "-float('inf'), 7"), Ending.NON_FINITE, "evaluation .*-inf", 1),
     "whole_nats": (overriding("evaluate", "8, 7"), Ending.RUBBISH, "nats 8 of type int, not a float", 1),
     "one_number": (overriding("evaluate", "8.5"), Ending.RUBBISH, "returned 8.5, not .nats, targets.", 1),
     "true_targets": (overriding("evaluate", "8.5, True"), Ending.RUBBISH, "True as targets", 1),
@@ -166,7 +173,16 @@ CASES: dict[str, tuple[str, Ending, str, int]] = {
     ),
 }
 """Adapter, ending, reason, and how many checkpoints there are when it ends."""
-NEAR = {"fewer_updates", "one_number", "true_targets", "no_progress", "says_full", "warns_in_chunk", "fewer_targets"}
+NEAR = {
+    "below_all",
+    "fewer_updates",
+    "one_number",
+    "true_targets",
+    "no_progress",
+    "says_full",
+    "warns_in_chunk",
+    "fewer_targets",
+}
 """Cases of which another one takes the same way through the harness: they run among the long tests."""
 
 
