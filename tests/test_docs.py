@@ -108,3 +108,12 @@ def test_no_link_within_a_page_leads_nowhere(page: Path) -> None:
     text = page.read_text(encoding="utf-8")
     anchors = {re.sub(r"[^a-z0-9 _-]", "", title.lower()).replace(" ", "-") for title in HEADING.findall(text)}
     assert set(INNER_LINK.findall(text)) <= anchors
+
+
+def test_the_architecture_names_every_module_and_folder_of_the_driver_once() -> None:
+    text = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+    _, _, rest = text.partition("| `campaign/` | |\n")
+    table, _, _ = rest.partition("\n\n")
+    folders = {f"{path.parent.name}/" for path in (ROOT / "campaign").glob("*/__init__.py")}
+    modules = {path.name for path in (ROOT / "campaign").glob("*.py")} - {"__init__.py"}
+    assert sorted(re.findall(r"`([^`]+)`", table)) == sorted(folders | modules)
