@@ -17,17 +17,17 @@ from pathlib import Path
 from acceptance import formats
 from acceptance.formats import Kind, Row
 from campaign import documents
-from campaign.calibration import CASE_KINDS
-from campaign.case_tensors import unpack
+from campaign.collection.case_tensors import unpack
+from campaign.collection.inputs import check_before_use
+from campaign.collection.sealed import SealedAttempt, TamperedError, expect, read_attempt
 from campaign.errors import EvidenceError, InfrastructureError, StateError
 from campaign.frozen import Frozen
-from campaign.inputs import check_before_use
 from campaign.keys import AttemptKey
 from campaign.paths import TENSORS, HomePaths
-from campaign.sealed import SealedAttempt, TamperedError, expect, read_attempt
+from campaign.planning.calibration import CASE_KINDS
 from campaign.submission.acts import History, IntendedAttempt
 from campaign.submission.plans import build_plan
-from campaign.transport import payload
+from campaign.submission.transport import payload
 
 ALLOCATION = "rerun"
 STOP_S = 60.0

@@ -8,9 +8,9 @@ import click
 
 from campaign.cli.options import home_option, json_option
 from campaign.cli.output import Output
-from campaign.collect import Collection, collect, require_intact
-from campaign.ledger import Ledger
+from campaign.collection.collect import Collection, collect, require_intact
 from campaign.paths import HomePaths
+from campaign.record.ledger import Ledger
 from campaign.submission.desk import settle_home
 
 

@@ -15,13 +15,13 @@ import click
 from campaign.cli.options import absolute, find_home, json_option
 from campaign.cli.output import Output
 from campaign.config.load import load_config
-from campaign.freeze import Result, freeze_baseline, with_note
-from campaign.freeze_candidate import freeze_candidate, read_configuration
+from campaign.freezing.freeze import Result, freeze_baseline, with_note
+from campaign.freezing.freeze_candidate import freeze_candidate, read_configuration
+from campaign.freezing.programs import find_programs
+from campaign.freezing.sides import Progress, no_progress
 from campaign.frozen import read_frozen
 from campaign.paths import HomePaths
-from campaign.programs import find_programs
-from campaign.registry import register
-from campaign.sides import Progress, no_progress
+from campaign.record.registry import register
 from campaign.submission.desk import settle_home
 
 _MOST_LINES = 20

@@ -15,10 +15,10 @@ from campaign.config.load import load_config
 from campaign.config.model import Config
 from campaign.errors import ConfigError
 from campaign.paths import HomePaths
-from campaign.pilots import read_case_sizes, read_experience
-from campaign.plan import Assumptions, make_plan
-from campaign.protocol import departures
-from campaign.spreads import Spreads, read_spreads
+from campaign.planning.pilots import read_case_sizes, read_experience
+from campaign.planning.plan import Assumptions, make_plan
+from campaign.planning.protocol import departures
+from campaign.planning.spreads import Spreads, read_spreads
 
 DEFAULT_SDS = (0.01, 0.03)
 DEFAULT_RATIOS = (0.98, 1.0, 1.03, 1.05, 1.07, 1.1)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from campaign.calibration import CASE_KINDS, RUN_KIND
 from campaign.config.model import Config
-from campaign.convergence_power import MOST_SEEDS
-from campaign.plan import AllocationRow, Plan, PrivateRow, RunRow, SlotRow
-from campaign.power import Basis, ConvergenceRow, ConvergenceTotal, percent
+from campaign.planning.calibration import CASE_KINDS, RUN_KIND
+from campaign.planning.convergence_power import MOST_SEEDS
+from campaign.planning.plan import AllocationRow, Plan, PrivateRow, RunRow, SlotRow
+from campaign.planning.power import Basis, ConvergenceRow, ConvergenceTotal, percent
 from campaign.table import table
 
 BEFORE_PILOTS = "not known before the pilots"

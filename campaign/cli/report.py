@@ -11,9 +11,7 @@ from campaign.cli.collect import describe
 from campaign.cli.options import home_option, json_option
 from campaign.cli.output import Output
 from campaign.errors import EvidenceError, ExitCode
-from campaign.ledger import Ledger
-from campaign.paths import HomePaths
-from campaign.report import (
+from campaign.judging.report import (
     Report,
     forget_verdicts,
     gate_rows,
@@ -22,6 +20,8 @@ from campaign.report import (
     report,
     verdict_sentence,
 )
+from campaign.paths import HomePaths
+from campaign.record.ledger import Ledger
 from campaign.submission.desk import settle_home
 from campaign.table import table
 

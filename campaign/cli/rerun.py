@@ -15,13 +15,13 @@ from campaign.cli.options import absolute, home_option, json_option
 from campaign.cli.output import Output
 from campaign.cli.show import find_slot
 from campaign.errors import ExitCode, StateError
+from campaign.freezing.staging import remove_tree
 from campaign.frozen import Frozen, read_frozen
 from campaign.paths import HomePaths
 from campaign.rerun import Rerun, compare, read_retained, run_again, scratch_home
-from campaign.staging import remove_tree
 from campaign.submission.desk import open_desk
+from campaign.submission.transport import job_environment
 from campaign.table import table
-from campaign.transport import job_environment
 
 MOST_SHOWN = 20
 

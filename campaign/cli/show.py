@@ -12,11 +12,11 @@ from campaign.cli.output import Output
 from campaign.documents import slot_for
 from campaign.errors import StateError
 from campaign.frozen import read_frozen
-from campaign.observation import View
 from campaign.paths import HomePaths
-from campaign.progress import describe_attempt, slot_text
 from campaign.submission.choose import find_candidate
 from campaign.submission.desk import Desk, open_desk
+from campaign.watching.observation import View
+from campaign.watching.progress import describe_attempt, slot_text
 
 
 @click.command()

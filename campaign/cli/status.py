@@ -13,12 +13,12 @@ from campaign.cli.options import home_option, json_option
 from campaign.cli.output import Output
 from campaign.errors import EvidenceError
 from campaign.frozen import Frozen, check_recorded, read_frozen
-from campaign.ledger import read_entries
 from campaign.paths import HomePaths
-from campaign.progress import is_active, status_text, summarise
+from campaign.record.ledger import read_entries
 from campaign.submission.choose import find_candidate
 from campaign.submission.desk import open_desk
 from campaign.submission.wait import SLURM_PACE, pauses
+from campaign.watching.progress import is_active, status_text, summarise
 
 
 @click.command()

@@ -15,15 +15,15 @@ from campaign.cli.options import home_option, json_option
 from campaign.cli.output import Output
 from campaign.documents import Phase
 from campaign.errors import ExitCode, StateError
-from campaign.extension import sentences
 from campaign.frozen import read_frozen
-from campaign.observation import View
 from campaign.paths import HomePaths
 from campaign.submission import text
 from campaign.submission.choose import find_candidate
 from campaign.submission.desk import Desk, Order, Wish, open_desk
 from campaign.submission.held import since
 from campaign.submission.wait import LOCAL_PACE, SLURM_PACE, counts, progress_line, wait_for_jobs
+from campaign.watching.extension import sentences
+from campaign.watching.observation import View
 
 
 @click.command()

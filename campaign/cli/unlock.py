@@ -8,8 +8,8 @@ import click
 
 from campaign.cli.options import home_option, json_option
 from campaign.cli.output import Output
-from campaign.ledger import unlock
 from campaign.paths import HomePaths
+from campaign.record.ledger import unlock
 
 
 @click.command

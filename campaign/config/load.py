@@ -10,13 +10,13 @@ from typing import Any, get_args
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
-from campaign import matrix
 from campaign.config.locate import KeyPath, Position, locate
 from campaign.config.model import CampaignFile, Config, Matrix, Side
 from campaign.config.values import REFERENCE, ExactFloat
-from campaign.convergence import convergence_rules
 from campaign.errors import ConfigError
-from campaign.protocol import expand_slots, numerical_rules
+from campaign.planning import matrix
+from campaign.planning.convergence import convergence_rules
+from campaign.planning.protocol import expand_slots, numerical_rules
 
 _TOML_PLACE = re.compile(r"\s*\(at (?:line (\d+), column (\d+)|end of document)\)$")
 

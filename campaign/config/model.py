@@ -1,7 +1,7 @@
 """The pydantic model of campaign.toml. docs/config.md shows every key; its table is generated from here.
 
 The model checks each key by itself; what concerns several keys is checked in campaign.config.load and
-campaign.matrix. Unknown keys are refused everywhere.
+campaign.planning.matrix. Unknown keys are refused everywhere.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal, TypeAlias
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, Strict
 
-from campaign import bounds, documents
+from campaign import documents
 from campaign.config.locate import KeyPath, Places, locate
 from campaign.config.values import (
     Adapter,
@@ -40,6 +40,7 @@ from campaign.config.values import (
     Words,
 )
 from campaign.errors import ConfigError
+from campaign.planning import bounds
 
 Endings: TypeAlias = Annotated[tuple[RetriableEnding, ...], Strict(strict=False)]
 

@@ -14,9 +14,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from campaign import gitinfo
 from campaign.errors import ConfigError
-from campaign.gitinfo import GitState, TreeItem
+from campaign.freezing import gitinfo
+from campaign.freezing.gitinfo import GitState, TreeItem
 from campaign.paths import HomePaths
 from campaign.snapshot import rules
 from campaign.snapshot.entries import EntryType, show

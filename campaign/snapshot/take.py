@@ -10,8 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from campaign import files, gitinfo
+from campaign import files
 from campaign.errors import ConfigError, InfrastructureError
+from campaign.freezing import gitinfo
 from campaign.paths import SnapshotPaths
 from campaign.snapshot import patch, rules
 from campaign.snapshot.copy import Copied, changed, copy_files

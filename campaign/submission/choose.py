@@ -9,8 +9,8 @@ from fnmatch import fnmatchcase
 from acceptance.formats import Ending
 from campaign.documents import Phase
 from campaign.errors import StateError
-from campaign.state import ACTIVE, MISSING, OUT_OF_REACH, SlotState, SlotStatus
 from campaign.submission.plans import pilots_of
+from campaign.watching.state import ACTIVE, MISSING, OUT_OF_REACH, SlotState, SlotStatus
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,12 +7,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from campaign import bounds
-from campaign.calibration import CASE_KINDS, Experience, about_seconds
 from campaign.documents import Protocol, Slot
-from campaign.state import SlotStatus
+from campaign.planning import bounds
+from campaign.planning.calibration import CASE_KINDS, Experience, about_seconds
 from campaign.submission.acts import Cluster
-from campaign.transport import SIGNAL_DELAY_S
+from campaign.submission.transport import SIGNAL_DELAY_S
+from campaign.watching.state import SlotStatus
 
 
 def _num_devices(resources: Mapping[str, Any], cluster: Cluster) -> int:

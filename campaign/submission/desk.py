@@ -13,23 +13,19 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from campaign import ledger as ledgers
-from campaign.checkpoints import Hashed
+from campaign.collection.checkpoints import Hashed
+from campaign.collection.inputs import Stamp, check_before_use
 from campaign.documents import Act, Document, Phase
 from campaign.errors import EvidenceError, InfrastructureError, StateError
 from campaign.frozen import Frozen, check_recorded, read_frozen
-from campaign.inputs import Stamp, check_before_use
-from campaign.observation import Observer, View, live_local_jobs
 from campaign.paths import HomePaths
-from campaign.processes import Machine, read_machine
-from campaign.scheduler import Slurm, local_slurm
-from campaign.state import AttemptState
+from campaign.record import ledger as ledgers
 from campaign.submission import acts
 from campaign.submission.choose import Choice, choose
 from campaign.submission.held import Since, find_held
 from campaign.submission.plans import Batch, intend, make_batches, write_plans
 from campaign.submission.reconcile import Reconciler
-from campaign.transport import (
+from campaign.submission.transport import (
     Answer,
     Request,
     SubmititTransport,
@@ -39,6 +35,10 @@ from campaign.transport import (
     payload,
     slurm_parameters,
 )
+from campaign.watching.observation import Observer, View, live_local_jobs
+from campaign.watching.processes import Machine, read_machine
+from campaign.watching.scheduler import Slurm, local_slurm
+from campaign.watching.state import AttemptState
 
 Say = Callable[[str], None]
 LEAVE_S = 120.0

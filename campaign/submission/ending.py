@@ -6,13 +6,13 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
-from campaign import ledger as ledgers
 from campaign.errors import InfrastructureError, StateError
-from campaign.observation import View
-from campaign.processes import Process, is_alive, terminate
-from campaign.state import AttemptState
+from campaign.record import ledger as ledgers
 from campaign.submission import acts
 from campaign.submission.desk import Desk, Say
+from campaign.watching.observation import View
+from campaign.watching.processes import Process, is_alive, terminate
+from campaign.watching.state import AttemptState
 
 LOCAL_GRACE_S = 60.0
 """How long the harness of a local job may take to stop its side and seal its receipt."""

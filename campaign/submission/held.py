@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 from campaign.errors import EvidenceError
 from campaign.paths import HomePaths
-from campaign.state import MISSING, AttemptStatus, SlotStatus
 from campaign.submission.acts import History
 from campaign.submission.resume import read_saved_updates
+from campaign.watching.state import MISSING, AttemptStatus, SlotStatus
 
 MOST_FRUITLESS = 2
 """Segments of a run in a row, all submitted by one wait, after which it stops if none of them left a checkpoint."""

@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import Literal
 
 from campaign import files
-from campaign.calibration import CASE_KINDS, pilot_rate, updates_per_window
-from campaign.checkpoints import Hashed
+from campaign.collection.checkpoints import Hashed
 from campaign.documents import (
     AllocationPlan,
     CheckpointName,
@@ -24,11 +23,12 @@ from campaign.documents import (
 from campaign.errors import EvidenceError, StateError
 from campaign.frozen import Frozen
 from campaign.keys import AttemptKey
-from campaign.packing import pack
 from campaign.paths import INPUTS, HomePaths, SnapshotPaths
-from campaign.state import SlotState, SlotStatus
+from campaign.planning.calibration import CASE_KINDS, pilot_rate, updates_per_window
+from campaign.planning.packing import pack
 from campaign.submission.acts import Cluster, History, IntendedAllocation, IntendedAttempt
 from campaign.submission.resume import read_newest
+from campaign.watching.state import SlotState, SlotStatus
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,10 +14,10 @@ from dataclasses import dataclass
 from campaign.documents import Started
 from campaign.errors import InfrastructureError, StateError
 from campaign.paths import HomePaths
-from campaign.processes import Machine, Process, find_processes, is_alive
-from campaign.scheduler import JobRecord, Slurm
 from campaign.submission.acts import NotSubmitted, Submission, Submitted
-from campaign.transport import CHILD, read_answer
+from campaign.submission.transport import CHILD, read_answer
+from campaign.watching.processes import Machine, Process, find_processes, is_alive
+from campaign.watching.scheduler import JobRecord, Slurm
 
 CHILD_GRACE_S = 120.0
 """How long to wait for a transport that outlived its driver."""

@@ -7,13 +7,13 @@ import stat
 from collections.abc import Sequence
 from pathlib import Path
 
-from campaign.checkpoints import Hashed, SavedFile, check_files
+from campaign.collection.checkpoints import Hashed, SavedFile, check_files
 from campaign.documents import Checkpoint, CheckpointName, Receipt
 from campaign.errors import EvidenceError
 from campaign.files import read_regular, sha256_bytes
 from campaign.keys import AttemptKey
 from campaign.paths import AttemptPaths, CheckpointPaths, HomePaths, is_checkpoint
-from campaign.state import AttemptStatus
+from campaign.watching.state import AttemptStatus
 
 _HINT = (
     "restore the folder as it was, from a copy of the home; no other checkpoint is ever taken instead. "

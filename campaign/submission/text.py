@@ -6,15 +6,15 @@ import shlex
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from campaign.calibration import Experience
 from campaign.documents import Slot, slot_for
 from campaign.frozen import Frozen
-from campaign.state import SlotStatus
+from campaign.planning.calibration import Experience
 from campaign.submission.acts import IntendedAllocation
 from campaign.submission.cost import Expectation, device_hours, expect, experience
 from campaign.submission.desk import Desk, Order
 from campaign.submission.plans import Batch
 from campaign.table import table
+from campaign.watching.state import SlotStatus
 
 
 def _slots(frozen: Frozen, batch: Batch) -> Iterator[tuple[IntendedAllocation, list[Slot]]]:

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 from campaign.errors import InfrastructureError
 from campaign.keys import AttemptKey
-from campaign.observation import View
-from campaign.state import AttemptState, SlotState, SlotStatus
+from campaign.watching.observation import View
+from campaign.watching.state import AttemptState, SlotState, SlotStatus
 
 SILENT_POLLS = 10
 """Polls in a row without an answer from the scheduler after which waiting is given up."""

@@ -11,7 +11,7 @@ from acceptance import protocol
 from acceptance.strictjson import DocumentError
 from campaign.config import load
 from campaign.documents import ConvergenceRules, NumericalRules, ThroughputRules
-from campaign.protocol import build_protocol
+from campaign.planning.protocol import build_protocol
 from tests.support.evidence import make_protocol
 from tests.support.runs import EXTENSION, make_recipe
 

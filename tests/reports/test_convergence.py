@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from acceptance.formats import Ending
-from campaign.power import percent
+from campaign.planning.power import percent
 from reports.status import Mark
 from reports.training_plots import (
     DifferencePlot,

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from campaign.convergence_power import ConvergenceGate, seeds_for
 from campaign.documents import ConvergenceExtension, ConvergenceRules
-from campaign.quantiles import look_quantiles, single_quantile
+from campaign.planning.convergence_power import ConvergenceGate, seeds_for
+from campaign.planning.quantiles import look_quantiles, single_quantile
 from tests.support.trials import simulate
 
 pytestmark = pytest.mark.slow

@@ -17,10 +17,10 @@ import pytest
 from campaign.documents import Start, Started
 from campaign.errors import InfrastructureError
 from campaign.frozen import read_frozen
-from campaign.state import AttemptState, Patience, SlotState
 from campaign.submission.desk import Desk, Wish, open_desk
 from campaign.submission.ending import cancel
 from campaign.submission.wait import Pace, wait_for_jobs
+from campaign.watching.state import AttemptState, Patience, SlotState
 from tests.campaign.submission.support import SUBMITTER
 from tests.slurm.cluster import Cluster
 from tests.support import training

@@ -8,10 +8,10 @@ from pathlib import Path
 
 from campaign.config.load import load_config
 from campaign.config.model import Config
-from campaign.freeze import Result, freeze_baseline
-from campaign.freeze_candidate import freeze_candidate
+from campaign.freezing.freeze import Result, freeze_baseline
+from campaign.freezing.freeze_candidate import freeze_candidate
+from campaign.freezing.programs import Programs
 from campaign.paths import HomePaths
-from campaign.programs import Programs
 from tests.support.git import write_files
 
 AT = 1_700_000_000.0

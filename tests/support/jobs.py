@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from campaign import documents, files
-from campaign.ledger import Ledger, read_entries
 from campaign.paths import HomePaths
+from campaign.record.ledger import Ledger, read_entries
 from campaign.snapshot.digest import digest_folder
 from tests.support.home import CANDIDATE, SMALL, SNAPSHOTS, Case, make_protocol, make_side
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from campaign.convergence_power import ConvergenceGate, Look
+from campaign.planning.convergence_power import ConvergenceGate, Look
 
 _PART = 100_000
 

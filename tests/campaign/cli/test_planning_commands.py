@@ -13,11 +13,11 @@ import pytest
 from campaign.cli.main import main
 from campaign.config.load import load_config
 from campaign.documents import Calibration, NumericalRules, Receipt
-from campaign.matrix import expand
 from campaign.paths import HomePaths
-from campaign.pilots import TENSOR_ROW_BYTES, read_experience
-from campaign.plan import TEXT_BYTES
-from campaign.protocol import departures
+from campaign.planning.matrix import expand
+from campaign.planning.pilots import TENSOR_ROW_BYTES, read_experience
+from campaign.planning.plan import TEXT_BYTES
+from campaign.planning.protocol import departures
 from tests.support.home import SMALL, build_home
 
 EXAMPLE = Path(__file__).parents[3] / "examples" / "gh200-backend" / "campaign.toml"

@@ -12,12 +12,13 @@ from pathlib import Path
 import pytest
 
 from acceptance.formats import Ending
-from campaign import checkpoints, documents, files
-from campaign.chains import UNSEEN_S
-from campaign.collect import Collection, collect
+from campaign import documents, files
+from campaign.collection import checkpoints
+from campaign.collection.chains import UNSEEN_S
+from campaign.collection.collect import Collection, collect
 from campaign.documents import CheckpointName
 from campaign.errors import EvidenceError
-from campaign.ledger import Ledger
+from campaign.record.ledger import Ledger
 from campaign.submission import acts
 from tests.support.home import AT, SMALL, Home, freeze
 from tests.support.training import make_rules

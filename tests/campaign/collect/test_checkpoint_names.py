@@ -6,7 +6,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from campaign import checkpoints
+from campaign.collection import checkpoints
 from campaign.paths import is_checkpoint
 from jobs.runs import copying
 

@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 
 from acceptance.formats import Ending
 from campaign import documents, files
-from campaign.collect import Collection, collect, require_intact
+from campaign.collection.collect import Collection, collect, require_intact
+from campaign.collection.sealed import TamperedError
 from campaign.errors import EvidenceError, ExitCode, StateError
-from campaign.ledger import Ledger
-from campaign.sealed import TamperedError
+from campaign.record.ledger import Ledger
 from tests.support.home import SMALL, Home, build_home, freeze, freeze_candidate
 from tests.support.refusing import forbid
 

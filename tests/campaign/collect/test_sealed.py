@@ -9,7 +9,7 @@ import pytest
 
 from acceptance.formats import Ending
 from campaign import documents, files
-from campaign.sealed import Expected, read_attempt
+from campaign.collection.sealed import Expected, read_attempt
 from tests.support.home import SNAPSHOTS, Home, freeze, freeze_candidate
 
 Sides = tuple[documents.SideReceipt, ...]

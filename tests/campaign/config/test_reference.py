@@ -10,8 +10,8 @@ from campaign import documents
 from campaign.config import model
 from campaign.config.load import parse_config
 from campaign.config.reference import keys_text, replace_keys, schema, schema_text
-from campaign.matrix import expand
-from campaign.protocol import build_protocol
+from campaign.planning.matrix import expand
+from campaign.planning.protocol import build_protocol
 
 DOCS = Path(__file__).parents[3] / "docs"
 Golden = Callable[[Path, bytes], None]

@@ -9,7 +9,7 @@ from campaign.config.load import parse_config
 from campaign.config.model import Config
 from campaign.documents import ConvergenceExtension, ConvergenceRules, Protocol
 from campaign.errors import ConfigError
-from campaign.protocol import build_protocol, departures
+from campaign.planning.protocol import build_protocol, departures
 from jobs.common.plan import parse_protocol
 
 PATH = Path("/c/campaign.toml")

@@ -13,9 +13,9 @@ from sqlalchemy.orm import Session
 
 from acceptance import formats
 from acceptance.formats import Ending
-from campaign import database
-from campaign.checkpoints import Hashed
-from campaign.database import (
+from campaign.collection import database
+from campaign.collection.checkpoints import Hashed
+from campaign.collection.database import (
     ATTEMPTS,
     ROWS,
     AttemptRecord,
@@ -25,9 +25,9 @@ from campaign.database import (
     open_database,
     stored_attempts,
 )
+from campaign.collection.inputs import Stamp
 from campaign.documents import CheckpointName
 from campaign.errors import InfrastructureError, StateError
-from campaign.inputs import Stamp
 
 ATTEMPT = "baseline/control/w/r1,1,a1,node1,cpu:x,,,completed,true"
 PAIR = "w,control,,false,1,1,1,baseline,1,a1,node1,cpu:x,20,10,3200,0.5,12.5,13.25,1,1,256.0"

@@ -15,7 +15,7 @@ from acceptance import convergence_rules
 from campaign import documents
 from campaign.documents import DataIdentity, Ended, Entry, Receipt, Recipe, Slot
 from campaign.errors import EvidenceError
-from campaign.outlook import num_points
+from campaign.planning.outlook import num_points
 
 SLOT: dict[str, Any] = {
     "slot": "candidate/pair/a/r1",

@@ -12,14 +12,14 @@ from pathlib import Path
 import pytest
 
 from campaign import documents, files
-from campaign.collect import collect
-from campaign.database import open_database
+from campaign.collection.collect import collect
+from campaign.collection.database import open_database
+from campaign.collection.sealed import TamperedError
 from campaign.errors import CampaignError, EvidenceError, ExitCode, InfrastructureError
-from campaign.evaluation import AcceptanceError, Evaluation, evaluate, read_program, read_verdict, run_program
-from campaign.evidence import build_evidence, write_evidence
 from campaign.frozen import read_frozen
-from campaign.ledger import Ledger
-from campaign.sealed import TamperedError
+from campaign.judging.evaluation import AcceptanceError, Evaluation, evaluate, read_program, read_verdict, run_program
+from campaign.judging.evidence import build_evidence, write_evidence
+from campaign.record.ledger import Ledger
 from tests.support.home import CANDIDATE, SMALL, Home, build_home, tree_digest
 
 FORGED = "import sys\nsys.stdout.write('forged')\nsys.exit(0)\n"

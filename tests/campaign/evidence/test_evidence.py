@@ -7,12 +7,12 @@ import pytest
 
 from acceptance import formats
 from campaign import documents, files
-from campaign.collect import collect
-from campaign.database import open_database
+from campaign.collection.collect import collect
+from campaign.collection.database import open_database
 from campaign.errors import EvidenceError
-from campaign.evidence import Evidence, build_evidence, write_evidence
 from campaign.frozen import read_frozen
-from campaign.ledger import Ledger
+from campaign.judging.evidence import Evidence, build_evidence, write_evidence
+from campaign.record.ledger import Ledger
 from tests.support.home import CANDIDATE, NODE, SMALL, Home, attempt_all, build_home, freeze, freeze_candidate
 
 OTHER = "c" + "d" * 12

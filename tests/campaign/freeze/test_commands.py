@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from campaign.cli.main import main
-from campaign.ledger import read_entries
+from campaign.record.ledger import read_entries
 from tests.support.freezing import CONFIG, Setting, make_setting
 from tests.support.git import write_files
 

@@ -4,9 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from campaign import files, machine
-from campaign.data import read_identity
+from campaign import files
 from campaign.errors import ConfigError
+from campaign.freezing import machine
+from campaign.freezing.data import read_identity
 from campaign.snapshot import digest_folder
 from tests.support.git import write_files
 

@@ -13,11 +13,11 @@ import pytest
 
 from campaign import __version__, documents, files
 from campaign.errors import ConfigError, EvidenceError, InfrastructureError, StateError
-from campaign.evaluation import AcceptanceError, check_protocol
-from campaign.freeze import freeze_baseline
+from campaign.freezing.freeze import freeze_baseline
+from campaign.freezing.programs import find_programs
 from campaign.frozen import read_frozen
-from campaign.ledger import Ledger, read_entries
-from campaign.programs import find_programs
+from campaign.judging.evaluation import AcceptanceError, check_protocol
+from campaign.record.ledger import Ledger, read_entries
 from campaign.snapshot import digest_folder, read_listing, tree_digest
 from tests.support.freezing import AT, CONFIG, INTERPRETER, Setting, clock, make_setting
 from tests.support.git import Repository, write_files
@@ -308,7 +308,9 @@ def test_a_freeze_waits_for_nobody(setting: Setting) -> None:
 KILLED = """
 import os, sys
 from pathlib import Path
-from campaign import files, freeze, freeze_candidate, staging, ledger
+from campaign import files
+from campaign.freezing import freeze, freeze_candidate, staging
+from campaign.record import ledger
 from tests.support.freezing import make_setting
 target, name, after, action = sys.argv[2:]
 owner = {"files": files, "staging": staging, "os": os, "Path": Path, "Ledger": ledger.Ledger,

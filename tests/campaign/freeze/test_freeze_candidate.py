@@ -9,11 +9,11 @@ import pytest
 from acceptance.formats import Ending
 from campaign import documents, files
 from campaign.cli.main import main
-from campaign.collect import collect
+from campaign.collection.collect import collect
 from campaign.errors import ConfigError, EvidenceError, StateError
 from campaign.frozen import read_frozen
-from campaign.ledger import Ledger, read_entries
-from campaign.provenance import Chain, build_provenance
+from campaign.judging.provenance import Chain, build_provenance
+from campaign.record.ledger import Ledger, read_entries
 from campaign.snapshot import digest_folder
 from tests.support.freezing import Setting, clock, make_setting
 from tests.support.git import write_files

@@ -10,7 +10,7 @@ import pytest
 from campaign import documents
 from campaign.cli.main import main
 from campaign.errors import ConfigError
-from campaign.ledger import read_entries
+from campaign.record.ledger import read_entries
 from tests.support.freezing import CONFIG, Setting, make_setting
 
 RECIPE = '[[recipe]]\nname = "{}"\nconfig = {{ x = {} }}\ntargets = 40\nvalidation_targets = 8\nupdates = 40\n'

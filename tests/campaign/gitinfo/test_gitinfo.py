@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from campaign import gitinfo
 from campaign.errors import ConfigError, InfrastructureError
+from campaign.freezing import gitinfo
 from campaign.paths import SnapshotPaths
 from campaign.snapshot import take_snapshot
 from tests.support.git import IDENTITY, Repository, make_repository

@@ -12,10 +12,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from campaign import documents, files, ledger, lock, processes
+from campaign import documents, files
 from campaign.errors import EvidenceError, InfrastructureError, StateError
-from campaign.ledger import Ledger, parse_entries, read_entries, unlock
 from campaign.paths import HomePaths
+from campaign.record import ledger, lock
+from campaign.record.ledger import Ledger, parse_entries, read_entries, unlock
+from campaign.watching import processes
 from tests.support.refusing import refuse
 
 
@@ -232,7 +234,7 @@ def test_the_lock_of_a_dead_process_is_taken_over_and_recorded(home: HomePaths) 
 
 def test_a_killed_writer_is_taken_over(home: HomePaths) -> None:
     code = (
-        "import os, sys, time; from pathlib import Path; from campaign.ledger import Ledger; "
+        "import os, sys, time; from pathlib import Path; from campaign.record.ledger import Ledger; "
         "from campaign.paths import HomePaths; ledger = Ledger.open(HomePaths(Path(sys.argv[1])), time.time); "
         "ledger.append('collected', {}); os.kill(os.getpid(), 9)"
     )

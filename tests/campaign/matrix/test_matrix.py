@@ -7,7 +7,7 @@ import pytest
 
 from campaign.config.load import parse_config
 from campaign.errors import ConfigError
-from campaign.matrix import Expansion, config_digest, expand, suggest
+from campaign.planning.matrix import Expansion, config_digest, expand, suggest
 
 SIDES = """\
 name = "demo"

@@ -12,10 +12,11 @@ from pathlib import Path
 import pytest
 
 from acceptance.formats import TENSORS, Ending
-from campaign import case_tensors, cases, documents, files, inputs
-from campaign.collect import Collection, collect
+from campaign import documents, files
+from campaign.collection import case_tensors, cases, inputs
+from campaign.collection.collect import Collection, collect
 from campaign.documents import NumericalRules
-from campaign.ledger import Ledger
+from campaign.record.ledger import Ledger
 from tests.support.home import SMALL, Home, build_home, freeze, freeze_candidate, tensor_file
 
 CASE = "candidate/case/sync-b4"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from campaign.report import MOST_BLOCKING, gate_rows
+from campaign.judging.report import MOST_BLOCKING, gate_rows
 
 
 def gate(workload: str, quantity: str, value: float | None, finding: str = "met") -> dict[str, Any]:

@@ -15,10 +15,10 @@ from acceptance.formats import NUMERICAL, parse_table
 from campaign import rerun as library
 from campaign.cli import rerun as command
 from campaign.cli.main import main
+from campaign.collection.sealed import SealedAttempt
 from campaign.errors import EvidenceError
 from campaign.frozen import read_frozen
 from campaign.paths import HomePaths
-from campaign.sealed import SealedAttempt
 from campaign.snapshot.digest import digest_folder
 from campaign.submission.desk import open_desk
 from tests.support.cli import expect, expect_json

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from campaign.report import Remarks, numerical_remarks
+from campaign.judging.report import Remarks, numerical_remarks
 from tests.reports.evaluations import make_evaluation
 from tests.reports.numerical import Matched, add_numerical, make_blind, make_matched, workloads_of
 

@@ -8,18 +8,18 @@ from pathlib import Path
 import pytest
 
 from acceptance.formats import Ending
-from campaign.calibration import Experience, about_seconds
 from campaign.documents import AllocationPlan, Calibration, NumericalRules, Slot, ThroughputRules
 from campaign.errors import EvidenceError
 from campaign.files import sha256_file
-from campaign.ledger import read_entries
-from campaign.observation import View
-from campaign.progress import Gate, gates_out_of_reach, status_text, summarise
-from campaign.state import SlotState
+from campaign.planning.calibration import Experience, about_seconds
+from campaign.record.ledger import read_entries
 from campaign.submission.choose import choose
 from campaign.submission.cost import expect, experience
 from campaign.submission.desk import Wish
 from campaign.submission.plans import canonical_inputs
+from campaign.watching.observation import View
+from campaign.watching.progress import Gate, gates_out_of_reach, status_text, summarise
+from campaign.watching.state import SlotState
 from tests.campaign.submission.support import Cluster, make_desk
 from tests.campaign.submission.test_desk import run_jobs, submit
 from tests.support.home import CANDIDATE, SMALL

@@ -7,7 +7,7 @@ import math
 import pytest
 
 from campaign import documents
-from campaign.bounds import most_seconds, num_devices
+from campaign.planning.bounds import most_seconds, num_devices
 from tests.support.home import SMALL, make_protocol
 
 LIMITS = documents.Limits(import_s=1, startup_s=20, stall_s=300)

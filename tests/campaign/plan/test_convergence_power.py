@@ -7,10 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import special, stats
 
-from campaign import convergence_power
-from campaign.convergence_power import ConvergenceGate, Look, seeds_for, upper_sd
 from campaign.documents import ConvergenceExtension, ConvergenceRules
-from campaign.quantiles import look_quantiles, single_quantile
+from campaign.planning import convergence_power
+from campaign.planning.convergence_power import ConvergenceGate, Look, seeds_for, upper_sd
+from campaign.planning.quantiles import look_quantiles, single_quantile
 from tests.support.trials import simulate
 
 MARGIN = 0.005

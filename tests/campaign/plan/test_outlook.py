@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from campaign.documents import Calibration, ConvergenceRules, Recipe
-from campaign.outlook import num_points, run_outlook
+from campaign.planning.outlook import num_points, run_outlook
 
 RULES = ConvergenceRules(checkpoint_s=100)
 RECIPE = Recipe(

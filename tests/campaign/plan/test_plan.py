@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from campaign.calibration import Calibrations, Experience
 from campaign.config.load import load_config, parse_config
 from campaign.config.model import Config
 from campaign.documents import Calibration
-from campaign.plan import Assumptions, Plan, make_plan
+from campaign.planning.calibration import Calibrations, Experience
+from campaign.planning.plan import Assumptions, Plan, make_plan
 
 EXAMPLE = Path(__file__).parents[3] / "examples" / "gh200-backend" / "campaign.toml"
 TEXT = """\

@@ -10,15 +10,15 @@ from typing import Any
 
 import pytest
 
-from campaign.calibration import Experience, about_seconds
 from campaign.cli.main import main
 from campaign.config.load import parse_config
-from campaign.convergence_power import upper_sd
 from campaign.documents import Calibration
 from campaign.paths import HomePaths
-from campaign.plan import TEXT_BYTES, Assumptions, Plan, make_plan
-from campaign.power import percent
-from campaign.protocol import build_protocol
+from campaign.planning.calibration import Experience, about_seconds
+from campaign.planning.convergence_power import upper_sd
+from campaign.planning.plan import TEXT_BYTES, Assumptions, Plan, make_plan
+from campaign.planning.power import percent
+from campaign.planning.protocol import build_protocol
 
 SIDES = """\
 name = "trained"

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from campaign.ratio_power import RatioGate, chance_median
+from campaign.planning.ratio_power import RatioGate, chance_median
 
 
 def gate(*, num: int = 1, repeats: int = 3, pairs: int = 1, threshold: float = 1.05, median: bool = True) -> RatioGate:

@@ -9,7 +9,7 @@ import pytest
 
 from campaign.errors import EvidenceError
 from campaign.paths import HomePaths
-from campaign.spreads import Spreads, read_spreads
+from campaign.planning.spreads import Spreads, read_spreads
 
 FIRST, SECOND = "c0123456789ab", "cba9876543210"
 

@@ -13,9 +13,9 @@ from acceptance.formats import RETRIABLE, TABLES
 from campaign.config.load import load_config, parse_config
 from campaign.config.model import Config
 from campaign.documents import Document, NumericalRules, Protocol, Retries, Slot, ThroughputRules
-from campaign.matrix import expand
-from campaign.packing import pack
-from campaign.protocol import build_protocol, departures, expand_slots
+from campaign.planning.matrix import expand
+from campaign.planning.packing import pack
+from campaign.planning.protocol import build_protocol, departures, expand_slots
 from jobs.common.plan import parse_protocol
 
 ROOT = Path(__file__).parents[3]

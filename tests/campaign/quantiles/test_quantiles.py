@@ -7,7 +7,7 @@ from scipy import stats
 
 from acceptance import arithmetic
 from acceptance.convergence_rules import least_quantile
-from campaign.quantiles import look_quantiles, single_quantile, student_quantile
+from campaign.planning.quantiles import look_quantiles, single_quantile, student_quantile
 
 
 @pytest.mark.parametrize("level", [0.95, 0.9725, 0.975])

@@ -17,7 +17,7 @@ from campaign.cli.main import main
 from campaign.documents import ConvergenceRules, Manifest, RegisteredFreeze, RegistryState
 from campaign.frozen import read_frozen
 from campaign.paths import HomePaths
-from campaign.registry import find_registry, known_against, read_registry, register
+from campaign.record.registry import find_registry, known_against, read_registry, register
 from tests.support.freezing import CONFIG, make_setting
 from tests.support.home import CANDIDATE, SMALL, Home, attempt_all, freeze, freeze_candidate
 from tests.support.runs import make_recipe
@@ -143,7 +143,7 @@ def test_processes_that_note_at_once_lose_no_line(tmp_path: Path, registry: Path
     homes = [make(tmp_path / f"home-{index}", repeats=index + 1) for index in range(6)]
     program = (
         "import os, sys; from pathlib import Path; from campaign.paths import HomePaths\n"
-        "from campaign.registry import register\n"
+        "from campaign.record.registry import register\n"
         "for name in sys.argv[1:]:\n"
         "    assert not register(HomePaths(Path(name)), '', os.environ, lambda: 1.0)\n"
     )
@@ -172,7 +172,7 @@ def test_other_campaigns_against_the_same_baseline_are_known_with_their_last_out
     found = only(known(home, CANDIDATE))
     assert (found.home, found.candidate, found.state, found.outcome) == (str(other.paths.root), OTHER, "read", None)
 
-    monkeypatch.setattr("campaign.report._render", lambda paths, name: paths.evaluation(name).page)
+    monkeypatch.setattr("campaign.judging.report._render", lambda paths, name: paths.evaluation(name).page)
     assert main(["report", "--home", str(other.paths.root)]) == 4
     assert only(known(home, CANDIDATE)).outcome == "not_qualified"
 
@@ -195,7 +195,7 @@ def test_the_own_candidates_are_left_to_the_ledger_wherever_the_home_was(tmp_pat
 def test_a_copy_that_goes_on_by_itself_is_another_try_of_the_same_candidate_and_one_that_was_kept_is_none(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("campaign.report._render", lambda paths, name: paths.evaluation(name).page)
+    monkeypatch.setattr("campaign.judging.report._render", lambda paths, name: paths.evaluation(name).page)
     home = make(tmp_path / "home", candidate=CANDIDATE)
     note(home, CANDIDATE)
     copy = tmp_path / "copy"
@@ -336,7 +336,7 @@ def test_a_freeze_succeeds_though_it_cannot_be_noted(
 
 
 def test_a_report_carries_what_the_registry_knows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("campaign.report._render", lambda paths, name: paths.evaluation(name).page)
+    monkeypatch.setattr("campaign.judging.report._render", lambda paths, name: paths.evaluation(name).page)
     other = make(tmp_path / "other", repeats=2, candidate=OTHER)
     note(other, OTHER)
     home = make(tmp_path / "home", candidate=CANDIDATE)
@@ -349,7 +349,7 @@ def test_a_report_carries_what_the_registry_knows(tmp_path: Path, monkeypatch: p
 def test_a_report_says_that_the_registry_could_not_be_read(
     tmp_path: Path, registry: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("campaign.report._render", lambda paths, name: paths.evaluation(name).page)
+    monkeypatch.setattr("campaign.judging.report._render", lambda paths, name: paths.evaluation(name).page)
     home = make(tmp_path / "home", candidate=CANDIDATE)
     attempt_all(home, "baseline")
     registry.mkdir()

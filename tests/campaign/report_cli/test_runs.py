@@ -14,7 +14,7 @@ from campaign import documents
 from campaign.cli.main import main
 from campaign.errors import StateError
 from campaign.frozen import read_frozen
-from campaign.ledger import Ledger
+from campaign.record.ledger import Ledger
 from campaign.rerun import read_retained
 from campaign.submission.acts import fold
 from tests.support.home import CANDIDATE, Home, attempt_all, build_home, freeze, freeze_candidate

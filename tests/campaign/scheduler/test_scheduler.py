@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from campaign.errors import InfrastructureError
-from campaign.scheduler import (
+from campaign.watching.scheduler import (
     DEFAULT_ARRAY_LIMIT,
     NAMES_PER_QUESTION,
     JobRecord,

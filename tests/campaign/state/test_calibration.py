@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from acceptance.formats import Ending
-from campaign.calibration import pilot_rate, updates_per_window
 from campaign.documents import Calibration, Receipt, ThroughputRules
 from campaign.errors import EvidenceError
+from campaign.planning.calibration import pilot_rate, updates_per_window
 
 RULES = ThroughputRules()
 

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from campaign.errors import EvidenceError
-from campaign.extension import Extension, parse_extension, read_extension
 from campaign.files import sha256_bytes
 from campaign.paths import HomePaths
+from campaign.watching.extension import Extension, parse_extension, read_extension
 from tests.support import training
 from tests.support.home import CANDIDATE, SMALL, make_protocol
 from tests.support.runs import EXTENSION, WIDE, make_runs, paired

@@ -9,11 +9,11 @@ import pytest
 
 from campaign.documents import Ended, JobIdentity, Receipt, Started
 from campaign.files import sha256_file
-from campaign.observation import local_job, read_attempt, slurm_job
-from campaign.processes import Machine, read_machine, read_start
-from campaign.scheduler import JobRecord
-from campaign.state import JobStage
 from campaign.submission.acts import Allocation, Attempt, Intent, Submission, Submitted
+from campaign.watching.observation import local_job, read_attempt, slurm_job
+from campaign.watching.processes import Machine, read_machine, read_start
+from campaign.watching.scheduler import JobRecord
+from campaign.watching.state import JobStage
 from tests.support.home import build_home
 from tests.support.refusing import forbid
 

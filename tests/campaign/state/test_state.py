@@ -8,7 +8,8 @@ import pytest
 
 from acceptance.formats import Ending
 from campaign.documents import Ended, JobIdentity, Receipt, Retries, Slot, Started
-from campaign.state import (
+from campaign.submission.acts import Allocation, Attempt, Cancelled, EndedAttempt
+from campaign.watching.state import (
     CUTS,
     MISSING,
     AllocationFacts,
@@ -25,7 +26,6 @@ from campaign.state import (
     resolve_attempt,
     resolve_slot,
 )
-from campaign.submission.acts import Allocation, Attempt, Cancelled, EndedAttempt
 
 NOW = 10_000.0
 ATTEMPT = Attempt(slot="baseline/solo/w/r1", attempt=1, updates=4, allocation="a00001", ended=None)

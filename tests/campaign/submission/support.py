@@ -10,12 +10,12 @@ from typing import Literal
 
 from campaign.errors import InfrastructureError
 from campaign.frozen import read_frozen
-from campaign.observation import Observer
-from campaign.processes import read_machine
-from campaign.scheduler import Slurm
-from campaign.state import Patience
 from campaign.submission.desk import Desk
-from campaign.transport import Answer, Request
+from campaign.submission.transport import Answer, Request
+from campaign.watching.observation import Observer
+from campaign.watching.processes import read_machine
+from campaign.watching.scheduler import Slurm
+from campaign.watching.state import Patience
 from tests.support.jobs import JobHome
 
 SUBMITTER = """

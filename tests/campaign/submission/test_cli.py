@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from campaign.cli.main import main
-from campaign.ledger import read_entries
+from campaign.record.ledger import read_entries
 from campaign.submission.desk import Desk, Wish
 from tests.campaign.submission.support import Cluster, make_desk
 from tests.campaign.submission.test_desk import quiet, run_jobs, submit

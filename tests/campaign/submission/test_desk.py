@@ -17,13 +17,13 @@ import pytest
 from acceptance.formats import Ending
 from campaign.documents import AllocationPlan
 from campaign.errors import EvidenceError, InfrastructureError, StateError
-from campaign.ledger import read_entries
 from campaign.paths import HomePaths
-from campaign.scheduler import Slurm
-from campaign.state import AttemptState, SlotState
+from campaign.record.ledger import read_entries
 from campaign.submission import acts
 from campaign.submission.desk import Desk, Order, Wish
 from campaign.submission.ending import cancel
+from campaign.watching.scheduler import Slurm
+from campaign.watching.state import AttemptState, SlotState
 from tests.campaign.submission.support import Cluster, KilledError, make_desk
 from tests.support.home import CANDIDATE, SMALL
 from tests.support.jobs import RESOURCES, JobHome, make_job_home

@@ -17,14 +17,14 @@ from submitit.core.utils import DelayedSubmission
 
 from campaign.errors import StateError
 from campaign.frozen import read_frozen
-from campaign.ledger import read_entries
-from campaign.observation import live_local_jobs
-from campaign.processes import Process, find_processes, is_alive, read_start
-from campaign.state import AttemptState, SlotState
+from campaign.record.ledger import read_entries
 from campaign.submission.desk import LEAVE_S, Desk, Wish, open_desk
 from campaign.submission.ending import cancel
+from campaign.submission.transport import Request
 from campaign.submission.wait import Pace, wait_for_jobs
-from campaign.transport import Request
+from campaign.watching.observation import live_local_jobs
+from campaign.watching.processes import Process, find_processes, is_alive, read_start
+from campaign.watching.state import AttemptState, SlotState
 from tests.campaign.submission.support import SUBMITTER
 from tests.support.home import CANDIDATE
 from tests.support.jobs import JobHome, make_job_home

@@ -10,14 +10,14 @@ from pathlib import Path
 import pytest
 
 from acceptance.formats import Ending
-from campaign.checkpoints import Hashed
+from campaign.collection.checkpoints import Hashed
 from campaign.documents import CheckpointName, Receipt, Slot
 from campaign.errors import EvidenceError
 from campaign.files import sha256_file
 from campaign.keys import AttemptKey
 from campaign.paths import CheckpointPaths
-from campaign.state import AttemptState, AttemptStatus
 from campaign.submission.resume import read_newest, read_saved_updates
+from campaign.watching.state import AttemptState, AttemptStatus
 from tests.support import training
 from tests.support.home import SMALL, Home, freeze
 
@@ -197,7 +197,7 @@ def test_a_file_that_was_found_right_is_hashed_again_only_if_it_was_touched(
         hashed.append(path)
         return sha256_file(path)
 
-    monkeypatch.setattr("campaign.checkpoints.files.sha256_regular", note)
+    monkeypatch.setattr("campaign.collection.checkpoints.files.sha256_regular", note)
     assert read_newest(home.paths, tried, manifest_sha256, right) == first
     assert hashed == []
     model = home.folder(RUN, 1, 1).checkpoint(12).files / "model.bin"

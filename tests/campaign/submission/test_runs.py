@@ -13,13 +13,13 @@ import pytest
 from acceptance.formats import Ending
 from campaign import files
 from campaign.cli.main import main
-from campaign.collect import collect
+from campaign.collection.collect import collect
 from campaign.documents import AllocationPlan, CheckpointName, ConvergenceExtension, PlannedAttempt
 from campaign.files import sha256_file
 from campaign.keys import AttemptKey
-from campaign.ledger import Ledger
-from campaign.state import SlotState
+from campaign.record.ledger import Ledger
 from campaign.submission.desk import Desk, Wish
+from campaign.watching.state import SlotState
 from tests.campaign.submission.support import Cluster, make_desk
 from tests.campaign.submission.test_desk import quiet, run_jobs, submit
 from tests.support import training

@@ -9,7 +9,13 @@ import pytest
 
 from campaign.errors import StateError
 from campaign.paths import HomePaths
-from campaign.transport import Request, SubmititTransport, job_environment, local_parameters, slurm_parameters
+from campaign.submission.transport import (
+    Request,
+    SubmititTransport,
+    job_environment,
+    local_parameters,
+    slurm_parameters,
+)
 from tests.support.jobs import RESOURCES
 
 TABLE = RESOURCES["slurm"]

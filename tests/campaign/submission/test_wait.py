@@ -8,10 +8,10 @@ import pytest
 
 from acceptance.formats import Ending
 from campaign.errors import InfrastructureError
-from campaign.observation import View
-from campaign.state import AttemptState, AttemptStatus
 from campaign.submission.acts import History
 from campaign.submission.wait import SILENT_POLLS, Pace, pauses, wait_for_jobs
+from campaign.watching.observation import View
+from campaign.watching.state import AttemptState, AttemptStatus
 
 PACE = Pace(first_s=1.0, longest_s=3.0, factor=2.0)
 

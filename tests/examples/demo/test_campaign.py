@@ -9,7 +9,7 @@ import pytest
 
 from campaign.config.load import load_config
 from campaign.documents import ConvergenceRules, NumericalRules, Protocol
-from campaign.protocol import build_protocol
+from campaign.planning.protocol import build_protocol
 
 ROOT = Path(__file__).parents[3]
 

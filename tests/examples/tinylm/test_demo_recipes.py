@@ -10,7 +10,7 @@ import pytest
 import adapter
 from campaign.config.load import load_config
 from campaign.documents import Recipe
-from campaign.matrix import expand
+from campaign.planning.matrix import expand
 from tests.support.tinylm import CORPUS, prepare_corpus
 
 pytestmark = pytest.mark.slow

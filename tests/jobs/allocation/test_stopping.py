@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from acceptance.formats import Ending
-from campaign.processes import find_processes
+from campaign.watching.processes import find_processes
 from tests.support.harness import PAIR, SOLO, Bench, make_bench, misbehaving
 
 STUCK = misbehaving(

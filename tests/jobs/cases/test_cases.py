@@ -14,7 +14,7 @@ import pytest
 
 from acceptance.formats import GLOBAL_QUANTITIES, TENSORS, Ending, Row
 from campaign import documents
-from campaign.processes import find_processes
+from campaign.watching.processes import find_processes
 from jobs.allocation.rows import TENSORS_HEADER
 from jobs.allocation.snapshot import remove_tree
 from jobs.cases.inputs import parse_inputs

@@ -1,0 +1,1 @@
+"""From what attempts left to checked rows in the cache."""

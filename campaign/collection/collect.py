@@ -1,0 +1,496 @@
+"""Collecting: from what the attempts left to checked rows in the cache, and one act in the ledger.
+
+Every sealed attempt is read and checked again each time, so that a byte which changes after it was sealed, or a cache
+that was edited, is found by the next collection. Attempts that cannot be taken never keep the others out.
+
+A *try* is what has one receipt: an attempt, or one segment of an attempt at a run.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import groupby
+from pathlib import Path
+from typing import Any, TypeAlias
+
+from sqlalchemy.orm import Session
+
+from campaign import documents, files
+from campaign.collection import chains, database
+from campaign.collection.cases import CaseBook, records_inputs
+from campaign.collection.chains import Link
+from campaign.collection.checkpoints import check_files, read_checkpoints
+from campaign.collection.database import AttemptRecord, Stored
+from campaign.collection.inputs import check_folder
+from campaign.collection.records import record_of, run_record, segment_of
+from campaign.collection.sealed import Finding, TamperedError, is_leftover
+from campaign.collection.tries import Plans, Try, read_try
+from campaign.errors import EvidenceError
+from campaign.frozen import Frozen, check_recorded, read_frozen
+from campaign.keys import AttemptKey
+from campaign.paths import HomePaths
+from campaign.record.ledger import Ledger
+from campaign.submission import acts
+from campaign.watching.state import deciding
+
+Whole: TypeAlias = tuple[str, int]
+"""Slot and number of an attempt, whatever its segments."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Collection:
+    """What a collection found. A failed attempt is evidence like any other; a running one is not yet."""
+
+    attempts: int
+    """Attempts that have an ending."""
+    sealed: int
+    """Those of them with a receipt."""
+    running: int
+    """Attempts that were intended and have no ending yet."""
+    rows: int
+    """Rows that attempts measured."""
+    rows_sha256: str
+    """Over every collected line."""
+    receipts: Mapping[str, str]
+    """SHA-256 of every receipt by its name."""
+    findings: tuple[Finding, ...]
+    """Why attempts could not be taken."""
+    records: tuple[AttemptRecord, ...]
+    """What was read, by slot and attempt."""
+    receipts_read: Mapping[AttemptKey, documents.Receipt]
+    """The receipts among it."""
+    starts_read: Mapping[AttemptKey, documents.Start]
+    """The start records among it, those of attempts without a receipt included."""
+
+    def act(self, known: Mapping[str, str]) -> dict[str, Any]:
+        """Return the data of the ledger's act.
+
+        Args:
+            known: Receipts that earlier acts name; only new ones are named again.
+        """
+        return {
+            "attempts": self.attempts,
+            "sealed": self.sealed,
+            "running": self.running,
+            "rows": self.rows,
+            "rows_sha256": self.rows_sha256,
+            "findings": len(self.findings),
+            "receipts": {name: digest for name, digest in self.receipts.items() if known.get(name) != digest},
+        }
+
+
+@dataclass(slots=True, kw_only=True)
+class _Found:
+    """What the files say, attempt by attempt."""
+
+    records: dict[Whole, AttemptRecord] = field(default_factory=dict)
+    """Those that have an ending."""
+    going: dict[Whole, dict[int, tuple[str, str]]] = field(default_factory=dict)
+    """Ending and receipt of the segments so far of those that go on, as `AttemptRecord.endings`."""
+    taken: dict[AttemptKey, Try] = field(default_factory=dict)
+    """Every try with an ending that was found right."""
+    chains: dict[Whole, tuple[Link, ...]] = field(default_factory=dict)
+    """The chains whose checkpoints are there."""
+    findings: list[Finding] = field(default_factory=list)
+    running: int = 0
+    refused: set[Whole] = field(default_factory=set)
+    """Attempts with a finding of their own."""
+    book: CaseBook = field(default_factory=CaseBook)
+    """What the attempts of the numerical family say of their inputs."""
+
+    def refuse(self, whole: Whole, findings: Iterable[Finding]) -> None:
+        """Take an attempt back, with all its segments."""
+        self.findings.extend(findings)
+        self.refused.add(whole)
+        self.records.pop(whole, None)
+        self.going.pop(whole, None)
+        self.chains.pop(whole, None)
+        for key in [key for key in self.taken if (key.slot, key.attempt) == whole]:
+            del self.taken[key]
+
+    @property
+    def receipts(self) -> dict[AttemptKey, str]:
+        """SHA-256 of the receipt of every try that has one."""
+        return {key: one.sealed.receipt_sha256 for key, one in self.taken.items() if one.sealed is not None}
+
+
+def known_receipts(entries: Iterable[documents.Entry]) -> dict[str, str]:
+    """Return the receipts that earlier collections recorded: SHA-256 by name."""
+    found: dict[str, str] = {}
+    for entry in entries:
+        if entry.act == "collected":
+            for name, digest in entry.data.get("receipts", {}).items():
+                found.setdefault(name, digest)
+    return found
+
+
+# --- one attempt ------------------------------------------------------------------------------------------------------
+
+
+def _fault(error: EvidenceError) -> Finding:
+    return Finding(where=error.where, what="; ".join(filter(None, [error.what, error.why])))
+
+
+def _unreadable(error: OSError, path: Path) -> Finding:
+    """Return the finding about something that may hold evidence and cannot be looked at."""
+    return Finding(where=str(error.filename or path), what=f"cannot be looked at: {error.strerror}")
+
+
+def _read_try(plans: Plans, attempt: acts.Attempt) -> Try | Finding:
+    try:
+        return read_try(plans, attempt)
+    except EvidenceError as error:
+        return _fault(error)
+    except OSError as error:
+        return _unreadable(error, plans.paths.attempt(attempt.slot, attempt.attempt, attempt.segment).root)
+
+
+def _read_attempt(plans: Plans, whole: Whole, attempts: Sequence[acts.Attempt], found: _Found) -> None:
+    """Read one attempt, of a run with all its segments."""
+    read = [_read_try(plans, attempt) for attempt in attempts]
+    tries = [one for one in read if isinstance(one, Try)]
+    faults = [one for one in read if isinstance(one, Finding)]
+    if findings := [*faults, *(finding for one in tries for finding in one.findings)]:
+        found.refuse(whole, findings)
+        return
+    try:
+        _take(plans, whole, tries, found)
+    except EvidenceError as error:
+        found.refuse(whole, [_fault(error)])
+    except OSError as error:
+        found.refuse(whole, [_unreadable(error, tries[0].folder.root)])
+
+
+def _take(plans: Plans, whole: Whole, tries: Sequence[Try], found: _Found) -> None:
+    """Take an attempt whose tries were each found right."""
+    (first, *_) = tries
+    if first.key.segment:
+        _take_run(plans, whole, tries, found)
+        return
+    if first.is_open:
+        found.running += 1
+    else:
+        found.records[whole] = record_of(first)
+        found.taken[first.key] = first
+    protocol = plans.frozen.protocol
+    if first.sealed is not None and first.planned is not None:
+        found.book.note(first.sealed, first.planned, protocol, first.folder)
+    else:
+        slot = plans.slots.get(first.attempt.slot)
+        found.book.is_open |= slot is not None and records_inputs(slot, protocol)
+
+
+def _take_run(plans: Plans, whole: Whole, tries: Sequence[Try], found: _Found) -> None:
+    rules = plans.frozen.protocol.convergence
+    slot = plans.slot(tries[0].attempt)
+    recipe = plans.frozen.protocol.recipe(slot.workload)
+    if rules is None or recipe is None:
+        raise EvidenceError(
+            f"{slot.slot} is a run, and the protocol has no recipe for it", where=str(plans.paths.protocol)
+        )
+    chain: list[Link] = []
+    findings: list[Finding] = []
+    for one in tries:
+        owner = chains.owner_of(plans.frozen, recipe, slot, one.attempt)
+        # What a segment that is under way writes is looked at once it has ended.
+        saved, faults = ({}, ()) if one.is_open else read_checkpoints(one.folder, owner)
+        findings += faults
+        at = plans.planned_at[one.attempt.allocation]
+        link = Link(attempt=one.attempt, planned_at=at, folder=one.folder, sealed=one.sealed, checkpoints=saved)
+        chain.append(link)
+    findings += [] if findings else chains.check_chain(chain, recipe, rules.max_segments)
+    if findings:
+        found.refuse(whole, findings)
+        return
+    ended = [one for one in tries if not one.is_open]
+    last = deciding(chain)
+    found.chains[whole] = tuple(chain)
+    found.taken.update({one.key: one for one in ended})
+    if last.ending is None:
+        found.running += 1
+        segments = [segment_of(one) for one in ended]
+        found.going[whole] = {one.segment: (one.ending.value, one.receipt_sha256) for one in segments}
+        return
+    found.records[whole] = run_record(ended, next(one for one in tries if one.key == last.attempt.key))
+
+
+# --- the whole home ---------------------------------------------------------------------------------------------------
+
+
+def _intended(history: acts.History) -> Iterator[acts.Attempt]:
+    for slot in sorted(history.slots):
+        yield from history.attempts(slot)
+
+
+def _strangers(paths: HomePaths, history: acts.History) -> Iterator[Finding]:
+    """Yield a finding for everything below attempts/ that no intent of the ledger accounts for."""
+    known = {paths.attempt(one.slot, one.attempt, one.segment).root for one in _intended(history)}
+    above = {parent for folder in known for parent in folder.parents}
+    pending = [paths.attempts] if paths.attempts.is_dir() else []
+    while pending:
+        folder = pending.pop()
+        try:
+            with os.scandir(folder) as listed:
+                entries = sorted(listed, key=lambda item: item.name)
+        except OSError as error:
+            yield _unreadable(error, folder)
+            continue
+        for entry in entries:
+            path = paths.root / os.path.relpath(entry.path, paths.root)
+            if path in known:
+                continue
+            if path in above and entry.is_dir(follow_symlinks=False):
+                pending.append(path)
+            elif not is_leftover(entry.name):
+                yield Finding(where=str(path), what="no intent of the ledger names it")
+
+
+def _planned_at(entries: Iterable[documents.Entry]) -> dict[str, float]:
+    """Return when each allocation was first intended; an intent that reached nobody is made again."""
+    found: dict[str, float] = {}
+    for entry in entries:
+        if entry.act == "intent":
+            for planned in entry.data["allocations"]:
+                found.setdefault(str(planned["allocation"]), entry.at)
+    return found
+
+
+def read_home(paths: HomePaths, frozen: Frozen, entries: Sequence[documents.Entry], known: Mapping[str, str]) -> _Found:
+    """Read and check everything that the attempts left, but the files of checkpoints; touches nothing."""
+    found = _Found()
+    history = acts.fold(entries)
+    plans = Plans(
+        paths=paths,
+        frozen=frozen,
+        history=history,
+        slots=frozen.slots(),
+        planned_at=_planned_at(entries),
+        known=known,
+    )
+    for whole, attempts in groupby(_intended(history), key=lambda one: (one.slot, one.attempt)):
+        _read_attempt(plans, whole, list(attempts), found)
+    _refuse_vanished(paths, found, history.sealed, known)
+    _refuse_early(frozen, history, found)
+    found.findings.extend(_strangers(paths, history))
+    found.findings.extend(found.book.disagreements())
+    return found
+
+
+def _key_of(name: str) -> AttemptKey:
+    try:
+        return AttemptKey.parse(name)
+    except ValueError as error:
+        raise EvidenceError(f"collected {error}", where="ledger.jsonl") from error
+
+
+def _refuse_early(frozen: Frozen, history: acts.History, found: _Found) -> None:
+    """Refuse every attempt at a run that was planned while the one before it could still go on."""
+    rules = frozen.protocol.convergence
+    for (slot, number), chain in list(found.chains.items()):
+        following = (slot, number + 1)
+        if rules is not None and any(key.attempt == number + 1 for key in history.slots[slot]):
+            findings = list(chains.check_next_attempt(chain, rules.max_segments))
+            if findings:
+                found.refuse(following, findings)
+
+
+def _refuse_vanished(paths: HomePaths, found: _Found, seen: Mapping[str, str], known: Mapping[str, str]) -> None:
+    """Refuse every attempt of which a receipt that the ledger names is gone, or another one now."""
+    receipts = found.receipts
+    for name, digest in seen.items():
+        key = _key_of(name)
+        whole = (key.slot, key.attempt)
+        if receipts.get(key, "") != digest and whole not in found.refused:
+            now = receipts.get(key) or "there is none"
+            where = str(paths.attempt(key.slot, key.attempt, key.segment).receipt)
+            word = "collected" if name in known else "seen"
+            found.refuse(whole, [Finding(where=where, what=f"{word} before with SHA-256 {digest}, now {now}")])
+
+
+# --- the cache --------------------------------------------------------------------------------------------------------
+
+
+def _check_checkpoints(paths: HomePaths, session: Session, found: _Found) -> None:
+    """Check the files of all checkpoints; one that is as it was when its digest was found right is not hashed again."""
+    known = database.stored_checkpoint_files(session, paths.root)
+    right = {}
+    for whole, chain in list(found.chains.items()):
+        saved = [file for link in chain for one in link.checkpoints.values() for file in one.files]
+        findings, hashed = check_files(saved, known)
+        right.update(hashed)
+        if findings:
+            found.refuse(whole, findings)
+    if right != known:
+        database.store_checkpoint_files(session, paths.root, right)
+
+
+def _lines(record: AttemptRecord) -> dict[str, tuple[tuple[int, str], ...]]:
+    return {name: tuple((row.line, row.raw) for row in rows) for name, rows in record.tables.items() if rows}
+
+
+def _conflict_of_endings(
+    paths: HomePaths, whole: Whole, stored: Mapping[int, tuple[str, str]], now: Mapping[int, tuple[str, str]]
+) -> Finding | None:
+    """Return why the tries of a stored attempt cannot have become those that were read; None if they may have."""
+    for segment, (ending, receipt_sha256) in stored.items():
+        ending_now, receipt_now = now.get(segment, ("", ""))
+        where = str(paths.attempt(*whole, segment).receipt)
+        if receipt_sha256 and receipt_sha256 != receipt_now:
+            what = f"collected before with SHA-256 {receipt_sha256}, now {receipt_now or 'no receipt'}"
+            return Finding(where=where, what=what)
+        if not receipt_now and ending != ending_now:
+            return Finding(where=where, what=f"ended {ending} before, now {ending_now or 'it has no ending'}")
+    return None
+
+
+def _conflict(paths: HomePaths, stored: Stored, record: AttemptRecord) -> Finding | None:
+    """Return why a stored attempt cannot be the one that was read; None if it is the same or may follow it."""
+    conflict = _conflict_of_endings(paths, record.key, stored.endings, record.endings)
+    is_same = stored.endings == record.endings
+    if conflict is None and is_same and (stored.raw, stored.lines) != (record.row.raw, _lines(record)):
+        what = "the cache holds other lines than the sealed files: campaign collect --rebuild"
+        return Finding(where=str(paths.database), what=f"{_name(record.key)}: {what}")
+    return conflict
+
+
+def _name(whole: Whole) -> str:
+    return AttemptKey(*whole).receipt_name
+
+
+def _store(paths: HomePaths, session: Session, found: _Found) -> set[Whole]:
+    """Bring the cache up to what was read; return the attempts that are stored otherwise."""
+    stored = database.stored_attempts(session)
+    conflicts: dict[Whole, Finding] = {}
+    for key in sorted(set(stored) - set(found.records) - found.refused):
+        going = found.going.get(key)
+        if going is None:
+            what = f"the cache holds {_name(key)}, which left no ending: campaign collect --rebuild"
+            found.findings.append(Finding(where=str(paths.database), what=what))
+        elif conflict := _conflict_of_endings(paths, key, stored[key].endings, going):
+            conflicts[key] = conflict
+        else:
+            database.delete_attempt(session, key)  # another segment of it was planned
+    new: list[AttemptRecord] = []
+    for record in found.records.values():
+        before = stored.get(record.key)
+        if before is None:
+            new.append(record)
+        elif conflict := _conflict(paths, before, record):
+            conflicts[record.key] = conflict
+        elif before.endings != record.endings:
+            database.delete_attempt(session, record.key)  # a receipt came late, or another segment
+            new.append(record)
+    database.insert_attempts(session, new)
+    found.findings.extend(conflicts.values())
+    return set(conflicts)
+
+
+def _check_inputs(paths: HomePaths, frozen: Frozen, session: Session, found: _Found) -> None:
+    """Check the files below inputs/; one that is as it was when its digest was found right is not hashed again."""
+    known = database.stored_stamps(session)
+    protocol, slots = frozen.protocol, frozen.slots()
+    # What a refused pilot listed is not known, and must not be blamed on whoever wrote it.
+    refused = [slots[slot] for slot, _ in found.refused if slot in slots]
+    is_open = found.book.is_open or any(records_inputs(slot, protocol) for slot in refused)
+    is_open &= protocol.numerical is not None
+    findings, stamps = check_folder(paths, found.book.pilots, known, is_open=is_open)
+    found.findings.extend(findings)
+    if stamps != known:
+        database.store_stamps(session, stamps)
+
+
+def _summarise(session: Session, found: _Found, conflicts: set[Whole]) -> Collection:
+    stored = database.stored_attempts(session)
+    digest = hashlib.sha256(b"campaign-rows/1\n")
+    rows = 0
+    for key in sorted(stored):
+        lines = [("attempts.csv", stored[key].raw)]
+        lines += [(name, raw) for name, own in sorted(stored[key].lines.items()) for _, raw in own]
+        rows += len(lines) - 1
+        for part in (text for line in lines for text in line):
+            data = part.encode("utf-8")
+            digest.update(b"%d:%s," % (len(data), data))
+    receipts = {
+        key.receipt_name: sha256
+        for key, sha256 in sorted(found.receipts.items())
+        if (key.slot, key.attempt) not in conflicts
+    }
+    sealed = {key: one.sealed for key, one in found.taken.items() if one.sealed is not None}
+    starts = {key: one.start for key, one in found.taken.items() if one.start is not None}
+    return Collection(
+        attempts=len(stored),
+        sealed=sum(own.is_sealed for own in stored.values()),
+        running=found.running,
+        rows=rows,
+        rows_sha256=digest.hexdigest(),
+        receipts=receipts,
+        findings=tuple(found.findings),
+        records=tuple(found.records.values()),
+        receipts_read={key: one.receipt for key, one in sealed.items()},
+        starts_read={**starts, **{key: one.start for key, one in sealed.items()}},
+    )
+
+
+def _last_act(entries: Iterable[documents.Entry]) -> dict[str, Any]:
+    acts_of_collection = [entry.data for entry in entries if entry.act == "collected"]
+    return acts_of_collection[-1] if acts_of_collection else {}
+
+
+def _record_act(ledger: Ledger, collection: Collection, known: Mapping[str, str]) -> None:
+    """Append the act, unless it would say what the last one said."""
+    act = collection.act(known)
+    if act["receipts"] or {**_last_act(ledger.entries), "receipts": {}} != act:
+        ledger.append("collected", act)
+
+
+def collect(paths: HomePaths, ledger: Ledger, *, rebuild: bool = False) -> Collection:
+    """Collect everything that has an ending into the cache and record it in the ledger.
+
+    Args:
+        paths: The home.
+        ledger: Its ledger, open for writing: its lock makes this the only writer.
+        rebuild: Build a new cache from the files and put it in the old one's place.
+
+    Returns:
+        What was found, findings included: see `require_intact`.
+
+    Raises:
+        EvidenceError: The frozen documents or the ledger are not what they were.
+        StateError: The cache cannot be used as it is.
+    """
+    frozen = read_frozen(paths)
+    check_recorded(paths, frozen, ledger.entries)
+    known = known_receipts(ledger.entries)
+    found = read_home(paths, frozen, ledger.entries, known)
+    target = paths.rebuilt_database if rebuild else paths.database
+    if rebuild:
+        database.require_file_or_nothing(paths.database)
+        database.require_file_or_nothing(target)
+        with files.writing(target):
+            target.unlink(missing_ok=True)
+    digests = {"manifest_sha256": frozen.manifest_sha256, "protocol_sha256": frozen.protocol_sha256}
+    with database.open_database(target, **digests) as session:
+        _check_checkpoints(paths, session, found)
+        conflicts = _store(paths, session, found)
+        _check_inputs(paths, frozen, session, found)
+        collection = _summarise(session, found, conflicts)
+    if rebuild:
+        with files.writing(paths.database):
+            target.replace(paths.database)
+            files.sync_folder(paths.root)
+    _record_act(ledger, collection, known)
+    return collection
+
+
+def require_intact(collection: Collection) -> None:
+    """Refuse to go on from a collection with findings.
+
+    Raises:
+        TamperedError: There are some; carries them all.
+    """
+    if collection.findings:
+        hint = "campaign show SLOT; a home on a network file system may show new files late: collect again"
+        raise TamperedError(collection.findings, hint=hint)

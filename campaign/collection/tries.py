@@ -1,0 +1,193 @@
+"""Reading what one try left, an attempt or a segment of one: does it agree with the plan, the ledger and its own seal?
+
+Nothing is stored here; `campaign.collection.collect` does that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from campaign import documents, files
+from campaign.collection import runs
+from campaign.collection.cases import check_attempt
+from campaign.collection.sealed import Finding, SealedAttempt, check_job, expect, read_attempt
+from campaign.errors import EvidenceError
+from campaign.frozen import Frozen
+from campaign.keys import AttemptKey
+from campaign.paths import AttemptPaths, HomePaths
+from campaign.submission import acts
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plans:
+    """What was asked for, after checking that the ledger, the allocations and the protocol agree on it."""
+
+    paths: HomePaths
+    frozen: Frozen
+    history: acts.History
+    slots: Mapping[str, documents.Slot]
+    """Every slot of the protocol under its name in this home."""
+    planned_at: Mapping[str, float]
+    """When each allocation was first intended, in seconds since the epoch."""
+    known: Mapping[str, str]
+    """Receipts that earlier collections recorded, by name."""
+    read: dict[str, documents.AllocationPlan] = field(default_factory=dict)
+    """Plans by allocation, each read and checked once."""
+
+    def slot(self, attempt: acts.Attempt) -> documents.Slot:
+        """Return the slot of a try.
+
+        Raises:
+            EvidenceError: The protocol has none of this name.
+        """
+        slot = self.slots.get(attempt.slot)
+        if slot is None:
+            where = str(self.paths.allocation(attempt.allocation).plan)
+            raise EvidenceError(f"{attempt.slot} is not a slot of the protocol", where=where)
+        return slot
+
+    def allocation(self, allocation: str) -> documents.AllocationPlan:
+        """Return the plan of an allocation.
+
+        Raises:
+            EvidenceError: It is not the one that the ledger's intent names.
+        """
+        if allocation not in self.read:
+            where = self.paths.allocation(allocation).plan
+            known = self.history.allocations[allocation]
+            intended = self.history.submissions[known.submission].intent.allocations[known.index].plan_sha256
+            data = files.read_regular(where)
+            if files.sha256_bytes(data) != intended:
+                why = f"its SHA-256 is {files.sha256_bytes(data)}, the ledger's intent says {intended}"
+                raise EvidenceError("changed after it was intended", where=str(where), why=why)
+            self.read[allocation] = documents.AllocationPlan.parse(data, where=str(where))
+        return self.read[allocation]
+
+    def attempt(self, attempt: acts.Attempt) -> documents.PlannedAttempt:
+        """Return what was planned of one try.
+
+        Raises:
+            EvidenceError: Its allocation does not plan it, or not as the protocol and the ledger's intent do.
+        """
+        where = str(self.paths.allocation(attempt.allocation).plan)
+        slot = self.slot(attempt)
+        found = [
+            one
+            for one in self.allocation(attempt.allocation).attempts
+            if AttemptKey(one.slot, one.attempt, one.segment) == attempt.key
+        ]
+        if len(found) != 1:
+            raise EvidenceError(f"plans {attempt.key.receipt_name} {len(found)} times", where=where)
+        planned = found[0]
+        wanted = (slot.kind, slot.workload, slot.repeat, slot.pair, slot.order)
+        if (planned.kind, planned.workload, planned.repeat, planned.pair, planned.order) != wanted:
+            raise EvidenceError(f"{attempt.slot} is planned otherwise than in the protocol", where=where)
+        if planned.resume != attempt.resume:
+            raise EvidenceError(f"{attempt.key.text} is planned otherwise than in the ledger's intent", where=where)
+        return planned
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Try:
+    """What one try left."""
+
+    attempt: acts.Attempt
+    """What the ledger says of it."""
+    allocation: acts.Allocation
+    """What the ledger says of its allocation."""
+    folder: AttemptPaths
+    planned: documents.PlannedAttempt | None = None
+    """None where there is no receipt."""
+    sealed: SealedAttempt | None = None
+    """None where there is no receipt, or where it cannot be taken."""
+    start: documents.Start | None = None
+    """Of a try without a receipt that has an ending, if it began."""
+    findings: tuple[Finding, ...] = ()
+    """Why it cannot be taken."""
+
+    @property
+    def key(self) -> AttemptKey:
+        """What names it."""
+        return self.attempt.key
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it has no ending yet."""
+        return self.planned is None and self.attempt.ended is None
+
+
+def _check_ended(paths: HomePaths, attempt: acts.Attempt, folder: AttemptPaths) -> None:
+    """Check a try against what its allocation says that it wrote; a killed job says nothing.
+
+    Raises:
+        EvidenceError: A receipt is gone, another one, or not the harness's.
+    """
+    ended_path = paths.allocation(attempt.allocation).ended
+    if not ended_path.exists() and not ended_path.is_symlink():
+        return
+    # Read before the receipt is looked for: every receipt that it names is there already.
+    ended = documents.Ended.parse(files.read_regular(ended_path), where=str(ended_path))
+    if ended.allocation != attempt.allocation:
+        raise EvidenceError(f"is that of allocation {ended.allocation}", where=str(ended_path))
+    digest = files.sha256_bytes(files.read_regular(folder.receipt)) if _has_receipt(folder) else ""
+    if contradiction := ended.contradiction(attempt.key.receipt_name, digest):
+        raise EvidenceError(contradiction, where=str(folder.receipt))
+
+
+def _has_receipt(folder: AttemptPaths) -> bool:
+    return folder.receipt.exists() or folder.receipt.is_symlink()
+
+
+def _read_start(folder: AttemptPaths) -> documents.Start | None:
+    if not folder.start.exists():
+        return None
+    return documents.Start.parse(files.read_regular(folder.start), where=str(folder.start))
+
+
+def read_try(plans: Plans, attempt: acts.Attempt) -> Try:
+    """Read and check what one try left, the checkpoints of a segment left out.
+
+    Args:
+        plans: What was asked for.
+        attempt: The try, as the ledger knows it.
+
+    Raises:
+        EvidenceError: It is not what was asked for.
+        OSError: It cannot be looked at.
+    """
+    folder = plans.paths.attempt(attempt.slot, attempt.attempt, attempt.segment)
+    allocation = plans.paths.allocation(attempt.allocation)
+    known_allocation = plans.history.allocations[attempt.allocation]
+    _check_ended(plans.paths, attempt, folder)
+    if not _has_receipt(folder):
+        if seen := plans.history.sealed.get(attempt.key.receipt_name):
+            word = "collected" if attempt.key.receipt_name in plans.known else "seen"
+            raise EvidenceError(f"{word} before with SHA-256 {seen}, now there is none", where=str(folder.receipt))
+        if attempt.ended is None:
+            return Try(attempt=attempt, allocation=known_allocation, folder=folder)
+        start = _read_start(folder)
+        return Try(
+            attempt=attempt,
+            allocation=known_allocation,
+            folder=folder,
+            start=start,
+            findings=tuple(check_job(start, allocation)) if start is not None else (),
+        )
+    planned, protocol = plans.attempt(attempt), plans.frozen.protocol
+    sealed, findings = read_attempt(folder, expect(plans.frozen, planned, attempt.allocation))
+    if sealed is not None:
+        is_known = plans.known.get(attempt.key.receipt_name) == sealed.receipt_sha256
+        findings = (
+            *check_job(sealed.start, allocation),
+            *check_attempt(sealed, planned, protocol, folder, is_known=is_known),
+            *runs.check_attempt(sealed, planned, protocol, folder),
+        )
+    return Try(
+        attempt=attempt,
+        allocation=known_allocation,
+        folder=folder,
+        planned=planned,
+        sealed=None if findings else sealed,
+        findings=findings,
+    )

@@ -1,0 +1,1 @@
+"""Freezing: the copies, digests and facts that a campaign rests on."""

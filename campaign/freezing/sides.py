@@ -1,0 +1,146 @@
+"""Freezes one side: its snapshot, its interpreter, its lock file, and the checks that need no run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from campaign import documents, files, redact
+from campaign.config.model import Config, Side
+from campaign.errors import ConfigError
+from campaign.freezing import machine
+from campaign.freezing.machine import Interpreter
+from campaign.paths import HomePaths, SnapshotPaths
+from campaign.snapshot import Snapshot, take_snapshot
+from campaign.snapshot.scan import UnmatchedIncludeError
+
+SideKey = Literal["baseline", "candidate"]
+Progress = Callable[[int, int], None]
+
+
+def no_progress(_done: int, _total: int) -> None:
+    """Show nothing."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FrozenSide:
+    """One side, staged."""
+
+    snapshot: Snapshot
+    side: documents.Side
+    interpreter: Interpreter
+    notes: tuple[str, ...]
+
+
+def freeze_side(
+    config: Config, key: SideKey, side: Side, target: SnapshotPaths, *, home: HomePaths, progress: Progress
+) -> FrozenSide:
+    """Take the snapshot of a side and describe it.
+
+    Args:
+        config: The configuration, for messages.
+        key: Which of its tables the side is.
+        side: That table.
+        target: Where the snapshot goes.
+        home: The campaign home.
+        progress: Called with the bytes copied so far and in all.
+
+    Raises:
+        ConfigError: The side asks for something that cannot be frozen.
+    """
+    check_secrets(config)
+    lockfile = _read_lockfile(config, key, side)
+    try:
+        snapshot = take_snapshot(side.source, target, home=home.root, include=side.include, progress=progress)
+    except UnmatchedIncludeError as error:
+        raise config.error((key, "include", error.index), error.what, why=error.why, hint=error.hint) from error
+    _check_imports(config, key, side, target.tree)
+    interpreter = machine.read_interpreter(str(side.python), side.launch)
+    return FrozenSide(
+        snapshot=snapshot,
+        side=documents.Side(
+            snapshot_sha256=snapshot.sha256,
+            files_sha256=snapshot.files_sha256,
+            adapter=side.adapter,
+            python=str(side.python),
+            python_path=side.python_path,
+            environment=dict(side.environment),
+            pass_environment=side.pass_environment,
+            launch=side.launch,
+            lockfile=lockfile,
+            git=snapshot.git,
+            distributions=interpreter.distributions,
+        ),
+        interpreter=interpreter,
+        notes=tuple(_notes(key, side, snapshot, interpreter)),
+    )
+
+
+def check_secrets(config: Config) -> None:
+    """Refuse a configuration that plainly holds a secret: its bytes are frozen, its environment goes into manifests.
+
+    Raises:
+        ConfigError: It does; the value is not repeated.
+    """
+    for number, line in enumerate(config.raw.decode("utf-8").splitlines(), start=1):
+        found = redact.find_token(line)
+        if found:
+            raise ConfigError(
+                f"this looks like {found}",
+                where=f"{config.path}:{number}",
+                why="the file is frozen as it stands, and whoever audits the campaign reads it",
+                hint="take the value out, and name the variable in pass_environment: then its value is not stored",
+            )
+
+
+def _read_lockfile(config: Config, key: SideKey, side: Side) -> documents.Lockfile | None:
+    if side.lockfile is None:
+        return None
+    try:
+        return documents.Lockfile(path=str(side.lockfile), sha256=files.sha256_file(side.lockfile))
+    except OSError as error:
+        raise config.error(
+            (key, "lockfile"), f"the lock file {side.lockfile} cannot be read: {error.strerror}"
+        ) from error
+
+
+def _check_imports(config: Config, key: SideKey, side: Side, tree: Path) -> None:
+    """Make sure that the snapshot has the adapter's module: else it would come from a live tree, or not at all."""
+    for index, folder in enumerate(side.python_path):
+        if not (tree / folder).is_dir():
+            raise config.error((key, "python_path", index), f"the snapshot has no folder {folder!r}")
+    module = side.adapter.partition(":")[0]
+    stem = Path(*module.split("."))
+    for folder in side.python_path:
+        base = tree / folder / stem
+        sources = (base.with_name(f"{base.name}.py"), base / "__init__.py", *base.parent.glob(f"{base.name}.*.so"))
+        if any(source.is_file() for source in sources):
+            return
+    raise config.error(
+        (key, "adapter"),
+        f"the snapshot has no module {module!r}",
+        why=f"neither {stem}.py nor {stem}/__init__.py is in {', '.join(side.python_path)}",
+        hint="correct the name or python_path; a file that git ignores needs an include pattern",
+    )
+
+
+def _notes(key: SideKey, side: Side, snapshot: Snapshot, interpreter: Interpreter) -> Iterator[str]:
+    """Say what a person should know although nothing is refused."""
+    if interpreter.distributions is None:
+        yield f"{key}: what is installed is not recorded: {interpreter.facts['unknown']}"
+    else:
+        for name, version in interpreter.distributions.items():
+            if "(editable" in version:
+                yield f"{key}: {name} {version} is read from a live folder that the snapshot does not cover"
+    for variable in side.environment:
+        if redact.names_secret(variable):
+            yield f"{key}: the value of {variable} is frozen; a secret belongs in pass_environment"
+    git = snapshot.git
+    if git is not None:
+        for count, what in ((git["skip_worktree"], "skip-worktree"), (git["assume_unchanged"], "assume-unchanged")):
+            if count:
+                yield f"{key}: git hides changes of {count} files ({what}); their true bytes were taken"
+        if git["unmerged"]:
+            yield f"{key}: {git['unmerged']} files are in the middle of a merge"

@@ -1,0 +1,324 @@
+"""From a home to a verdict and its report: collect, write evidence, let the frozen acceptance judge, render, record."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from campaign import documents, files
+from campaign.collection import database
+from campaign.collection.collect import Collection, collect, require_intact
+from campaign.errors import CampaignError, ExitCode, StateError
+from campaign.frozen import Frozen, check_recorded, read_frozen
+from campaign.judging.evaluation import Evaluation, evaluate, forget_verdict
+from campaign.judging.evidence import build_evidence, write_evidence
+from campaign.judging.provenance import Chain, build_provenance, frozen_candidates
+from campaign.paths import HomePaths
+from campaign.record import registry
+from campaign.record.ledger import Ledger
+from campaign.watching.extension import parse_extension
+
+if TYPE_CHECKING:
+    from reports.verdict import Gate
+
+
+class ReportError(CampaignError):
+    """There is a verdict, but its report could not be rendered: a bug."""
+
+    exit_code = ExitCode.BUG
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Report:
+    """What a report left."""
+
+    candidate: str
+    collection: Collection
+    evaluation: Evaluation
+    verdict: Path
+    page: Path
+    notes: tuple[str, ...]
+    """What a person should know."""
+
+
+def choose_candidate(frozen: Frozen, entries: Sequence[documents.Entry], wanted: str | None) -> str:
+    """Return the candidate to report on: the wanted one, else the one that was frozen last.
+
+    Raises:
+        StateError: There is none, or none of that id.
+    """
+    known = [name for name in frozen_candidates(entries) if name in frozen.candidates]
+    if not known:
+        why = "a verdict is about a candidate, and none has been frozen into this home"
+        raise StateError("nothing to report on", why=why, hint="campaign freeze --candidate PATH")
+    if wanted is None:
+        return known[-1]
+    if wanted not in known:
+        raise StateError(f"no candidate {wanted}", why=f"frozen are: {', '.join(known)}", hint="give one of these ids")
+    return wanted
+
+
+def _forget(paths: HomePaths, entries: Sequence[documents.Entry], wanted: str | None) -> None:
+    """Remove the old verdict of the candidate that is asked for, before anything can end the command."""
+    recorded = list(frozen_candidates(entries))
+    if not recorded:
+        forget_verdicts(paths, wanted)
+    for name in recorded[-1:] if wanted is None else recorded:
+        if wanted in (None, name):
+            forget_verdict(paths.evaluation(name))
+
+
+def forget_verdicts(paths: HomePaths, wanted: str | None) -> None:
+    """Remove the old verdicts of a home whose ledger or frozen documents cannot be trusted.
+
+    Args:
+        paths: The home.
+        wanted: The candidate that was asked for; None for whichever has one.
+    """
+    if not paths.evaluations.is_dir():
+        return
+    for folder in sorted(paths.evaluations.iterdir()):
+        if wanted in (None, folder.name):
+            forget_verdict(paths.evaluation(folder.name))
+
+
+def _write_evidence(paths: HomePaths, frozen: Frozen, candidate: str) -> None:
+    digests = {"manifest_sha256": frozen.manifest_sha256, "protocol_sha256": frozen.protocol_sha256}
+    with database.open_database(paths.database, **digests) as session:
+        evidence = build_evidence(session, frozen, candidate)
+    write_evidence(paths.evaluation(candidate), evidence)
+
+
+def _render(paths: HomePaths, candidate: str) -> Path:
+    # Imported here: plots and templates are slow to load, and only this command needs them.
+    from reports.errors import ReportError as RenderError  # noqa: PLC0415 - as above
+    from reports.render import write_report  # noqa: PLC0415 - as above
+
+    evaluation = paths.evaluation(candidate)
+    try:
+        write_report(protocol_path=paths.protocol, evaluation=evaluation.root, out=evaluation.report)
+    except RenderError as error:
+        raise ReportError("the verdict could not be rendered", where=error.where, why=error.what) from error
+    return evaluation.page
+
+
+def _record(ledger: Ledger, candidate: str, evaluation: Evaluation) -> None:
+    """Append the act, unless the last one about this candidate says the same."""
+    act = {
+        "candidate": candidate,
+        "verdict_sha256": evaluation.sha256,
+        "evidence_sha256": evaluation.verdict.evidence_sha256,
+        "outcome": evaluation.verdict.outcome,
+    }
+    earlier = [
+        entry.data for entry in ledger.entries if entry.act == "reported" and entry.data["candidate"] == candidate
+    ]
+    if not earlier or earlier[-1] != act:
+        ledger.append("reported", act)
+
+
+def report(paths: HomePaths, ledger: Ledger, *, candidate: str | None, environment: Mapping[str, str]) -> Report:
+    """Collect, evaluate with the frozen acceptance, and render.
+
+    Args:
+        paths: The home.
+        ledger: Its ledger, open for writing.
+        candidate: The candidate's id; None for the one that was frozen last.
+        environment: The driver's environment.
+
+    Raises:
+        StateError: There is no such candidate.
+        EvidenceError: Something is not what was frozen or sealed: there is no verdict, and an old one is removed.
+    """
+    _forget(paths, ledger.entries, candidate)
+    frozen = read_frozen(paths)
+    check_recorded(paths, frozen, ledger.entries)
+    name = choose_candidate(frozen, ledger.entries, candidate)
+    evaluation = paths.evaluation(name)
+    collection = collect(paths, ledger)
+    require_intact(collection)
+    _write_evidence(paths, frozen, name)
+    judged = evaluate(paths, frozen, name, environment=environment)
+    files.replace(evaluation.verdict, judged.printed)
+    chain = Chain(entries=ledger.entries, head=ledger.head)
+    due = parse_extension(files.parse_json(judged.printed, where=str(evaluation.verdict))).due
+    # Here once more: this may be a copy of the home in which the candidate was frozen.
+    registry.register(paths, name, environment, time.time)
+    known = registry.known_against(paths, frozen, frozen_candidates(ledger.entries), environment)
+    provenance = build_provenance(frozen, collection, name, chain, due=due).replace(registry=known)
+    files.replace(evaluation.provenance, provenance.to_bytes())
+    page = _render(paths, name)
+    _record(ledger, name, judged)
+    return Report(
+        candidate=name,
+        collection=collection,
+        evaluation=judged,
+        verdict=evaluation.verdict,
+        page=page,
+        notes=(f"the registry of freezes was not read: {known.problem}",) if known.problem else (),
+    )
+
+
+def gate_rows(printed: bytes) -> list[list[str]]:
+    """Return the gate table's cells, what blocks first: gate, value, threshold, margin, outcome, finding.
+
+    Gates of the numerical family that pass, or were not evaluated, stand together, one row a quantity with the value
+    that comes closest to its threshold: there are several for every workload.
+
+    Args:
+        printed: The bytes of the verdict.
+    """
+    from reports.verdict import failed_first, parse_gates  # noqa: PLC0415 - keeps the start of other commands fast
+
+    verdict: Mapping[str, Any] = json.loads(printed, parse_float=Decimal)
+    ordered = failed_first(parse_gates(verdict))
+    groups: dict[str, list[Gate]] = {}
+    for gate in ordered:
+        together = gate.family == "numerical" and (gate.outcome == "pass" or not gate.counts)
+        groups.setdefault(_together(gate) if together else gate.id, []).append(gate)
+    blocking = [name for name, group in groups.items() if name == group[0].id and group[0].outcome != "pass"]
+    shown, hidden = _cut(blocking)
+    rows = [_cells(name, group) for name, group in groups.items() if name not in hidden]
+    if hidden:
+        note = [f"... and {len(hidden)} more numerical gates (--json lists all)", "", "", "", "not_qualified", ""]
+        rows.insert(len(shown), note)
+    return rows
+
+
+MOST_BLOCKING = 24
+"""Most gates of the numerical family that are listed one by one."""
+
+
+def _cut(blocking: Sequence[str]) -> tuple[list[str], set[str]]:
+    """Return the gates to list, and those of the numerical family beyond the most."""
+    numerical = [name for name in blocking if name.startswith("numerical/")]
+    hidden = set(numerical[MOST_BLOCKING:])
+    return [name for name in blocking if name not in hidden], hidden
+
+
+def _together(gate: Gate) -> str:
+    """Return the name of the row in which a gate of the numerical family stands."""
+    quantity = gate.id.removeprefix(f"{gate.family}/").removeprefix(f"{gate.subject}/")
+    return f"numerical/*/{quantity} {gate.finding}"
+
+
+def _closeness(gate: Gate) -> Decimal:
+    """Return how near a gate's value is to its threshold, of all gates the greater the nearer."""
+    if gate.value is None or not gate.threshold:
+        return Decimal(0)
+    return Decimal(gate.value) / Decimal(gate.threshold)
+
+
+def _cells(name: str, group: Sequence[Gate]) -> list[str]:
+    from reports.numbers import plural, signed  # noqa: PLC0415 - as above
+
+    gate = max(group, key=_closeness)
+    if isinstance(gate.value, int):  # a count of faults, not a measurement
+        value, margin = str(gate.value), str(gate.margin)
+    else:
+        value, margin = gate.shown(gate.value), signed(gate.margin)
+    rule = "-" if gate.threshold is None else f"{gate.comparison} {gate.threshold}"  # ASCII, whatever the terminal
+    shown = name if name == gate.id else f"{name.partition(' ')[0]} ({plural(len(group), 'workload')})"
+    return [shown, value, rule, margin, gate.outcome, gate.finding]
+
+
+def observation_rows(printed: bytes) -> list[list[str]]:
+    """Return what was observed of each category, beside its gates; nothing of it decides.
+
+    Args:
+        printed: The bytes of the verdict.
+
+    Returns:
+        Category, pairs, median ratio, lowest, highest, standard deviation of the ratios' logarithms, order effect and
+        the ends of its 95% interval.
+    """
+    from reports.numbers import against  # noqa: PLC0415 - as above
+    from reports.verdict import parse_observations  # noqa: PLC0415 - as above
+
+    verdict: Mapping[str, Any] = json.loads(printed, parse_float=Decimal)
+    thresholds = {gate["threshold"] for gate in verdict["gates"] if gate["family"] == "throughput"}
+
+    return [
+        [
+            seen.subject,
+            str(seen.pairs),
+            *(
+                against(ratio, 1, *thresholds, digits=3)
+                for ratio in (seen.median_ratio, seen.minimum_ratio, seen.maximum_ratio)
+            ),
+            seen.spread,
+            *(
+                against(effect, 1, digits=4)
+                for effect in (seen.order_effect, seen.order_effect_lower, seen.order_effect_upper)
+            ),
+        ]
+        for seen in parse_observations(verdict).of("category")
+    ]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Remarks:
+    """What the verdict observes of the numerical family beside its gates; nothing of it decides."""
+
+    lines: tuple[str, ...]
+    """In words, for a terminal."""
+    counts: Mapping[str, int]
+
+
+def numerical_remarks(printed: bytes, protocol: bytes) -> Remarks | None:
+    """Return what deserves a look in the numerical family; None where it is not declared or nothing was observed.
+
+    Args:
+        printed: The bytes of the verdict.
+        protocol: The bytes of the protocol.
+    """
+    from reports import numerical, vacuity  # noqa: PLC0415 - as above
+    from reports.matched import Family, parse_observed  # noqa: PLC0415 - as above
+    from reports.numbers import plural  # noqa: PLC0415 - as above
+    from reports.verdict import parse_gates  # noqa: PLC0415 - as above
+
+    verdict: Mapping[str, Any] = json.loads(printed, parse_float=Decimal)
+    if verdict.get("observations", {}).get("numerical") is None:
+        return None
+    observed = parse_observed(verdict)
+    family = Family(protocol=json.loads(protocol), gates=parse_gates(verdict), observed=observed)
+    exact = sum(flag.is_exact for flag in observed.flags)
+    tensors = sum(flag.kind == "tensor" for flag in observed.flags)
+    blind = vacuity.without_sight(family)
+    said = (
+        numerical.flag_sentence(family),
+        f"Flagged for a single tensor: {plural(tensors, 'case and quantity', 'cases and quantities')}."
+        if tensors
+        else "",
+        vacuity.blind_sentence(family),
+        numerical.single_worker_sentence(family),
+    )
+    return Remarks(
+        lines=tuple(line.replace(numerical.TIMES, "x") for line in said if line),
+        counts={
+            "flagged_quantities": sum(seen.flagged and not seen.is_exact for seen in observed.quantities),
+            "flags_above_control": len(observed.flags) - exact - tensors,
+            "flags_of_exact_controls": exact,
+            "flags_of_single_tensors": tensors,
+            "gates_without_sight": len(blind),
+            "workloads_of_one_worker": sum(number == 1 for number in family.workers.values()),
+        },
+    )
+
+
+def verdict_sentence(printed: bytes, protocol: bytes) -> str:
+    """Return the verdict in one sentence, the same as in the report.
+
+    Args:
+        printed: The bytes of the verdict.
+        protocol: The bytes of the protocol.
+    """
+    from reports.verdict import parse_gates, summarise  # noqa: PLC0415 - as above
+
+    verdict: Mapping[str, Any] = json.loads(printed, parse_float=Decimal)
+    return summarise(verdict, parse_gates(verdict), json.loads(protocol)).sentence

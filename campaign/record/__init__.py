@@ -1,0 +1,1 @@
+"""The record of acts: the ledger, its lock, and the registry of freezes beside all homes."""

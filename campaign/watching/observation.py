@@ -1,0 +1,354 @@
+"""Looking: what the jobs left on disk and what their schedulers say, as facts for `campaign.watching.state`."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from campaign.documents import Ended, JobIdentity, Protocol, Receipt, Start, Started
+from campaign.errors import EvidenceError, InfrastructureError
+from campaign.files import read_regular, sha256_bytes
+from campaign.keys import AttemptKey
+from campaign.paths import AllocationPaths, HomePaths
+from campaign.submission.acts import Allocation, Attempt, History, Submission
+from campaign.watching.extension import Extension, read_extension
+from campaign.watching.processes import Machine, Process, is_alive
+from campaign.watching.scheduler import JobRecord, Slurm, Stage, newest
+from campaign.watching.state import (
+    AllocationFacts,
+    AttemptFacts,
+    AttemptStatus,
+    Job,
+    JobStage,
+    Patience,
+    SlotStatus,
+    resolve_attempt,
+    resolve_slots,
+)
+
+CLOCK_SLACK_S = 300.0
+"""How far the clocks of the scheduler and of this host may be apart."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class View:
+    """Everything that is known of a campaign's slots at one moment."""
+
+    history: History
+    slots: Mapping[str, SlotStatus]
+    """By name, in the order of the protocol: the baseline's and those of one candidate."""
+    attempts: Mapping[AttemptKey, AttemptStatus]
+    """Every attempt of every candidate; of a run every segment."""
+    troubles: tuple[str, ...]
+    """Schedulers that did not answer, and why."""
+    extension: Extension = field(default_factory=Extension)
+    """Which extensions are due for the candidate."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Observer:
+    """Where to look, and with what."""
+
+    paths: HomePaths
+    slurm: Slurm
+    machine: Machine
+    patience: Patience = field(default_factory=Patience)
+
+    def view(self, protocol: Protocol, candidate: str, history: History, now: float) -> View:
+        """Look at everything and judge it.
+
+        Args:
+            protocol: The frozen protocol.
+            candidate: Id of the candidate whose slots are wanted; empty for none.
+            history: What the ledger says.
+            now: Seconds since the epoch.
+        """
+        facts = {
+            attempt.key: read_attempt(self.paths, attempt, history.sealed.get(attempt.key.receipt_name, ""))
+            for slot in history.slots
+            for attempt in history.attempts(slot)
+        }
+        unresolved = _unresolved(history, facts)
+        jobs, troubles = self._jobs(history, unresolved, now)
+        places = {name: self._allocation(history, name, jobs.get(name), now) for name in history.allocations}
+        # A job may have sealed an attempt after its files were read and ended before it was asked for: look again.
+        open_keys = [key for key, found in facts.items() if found.receipt is None]
+        facts |= {
+            key: read_attempt(self.paths, history.attempt(key), history.sealed.get(key.receipt_name, ""))
+            for key in open_keys
+        }
+        attempts = {
+            key: resolve_attempt(
+                history.attempt(key),
+                history.allocations[history.attempt(key).allocation],
+                found,
+                places[history.attempt(key).allocation],
+                now=now,
+                patience=self.patience,
+            )
+            for key, found in facts.items()
+        }
+        extension = read_extension(self.paths, protocol, candidate, history.reported)
+        slots = resolve_slots(protocol, candidate, history, attempts, extension.due)
+        return View(history=history, slots=slots, attempts=attempts, troubles=tuple(troubles), extension=extension)
+
+    def _allocation(self, history: History, name: str, job: Job | None, now: float) -> AllocationFacts:
+        allocation = history.allocations[name]
+        submission = history.submissions[allocation.submission]
+        if job is None:
+            # Every attempt of it has a receipt or an ending: nobody was asked.
+            known = submission.job_of(allocation.index)
+            return AllocationFacts(
+                started=None, ended=None, job=Job(job=known, stage=JobStage.UNKNOWN), last_sign_at=now
+            )
+        folder = self.paths.allocation(name)
+        started = _read_started(folder)
+        signs = [submission.submitted_at, started.at if started else 0.0, _modified(folder.log), _modified(folder.root)]
+        folders = [self.paths.attempt(one.slot, one.attempt, one.segment) for one in allocation.attempts]
+        signs += [_modified(path) for own in folders for path in (own.root, own.checkpoints)]
+        return AllocationFacts(started=started, ended=_read_ended(folder), job=job, last_sign_at=max(signs))
+
+    def _jobs(self, history: History, names: Sequence[str], now: float) -> tuple[dict[str, Job], list[str]]:
+        by_submission: dict[str, list[Allocation]] = {}
+        for name in names:
+            allocation = history.allocations[name]
+            by_submission.setdefault(allocation.submission, []).append(allocation)
+        jobs: dict[str, Job] = {}
+        on_slurm: list[Submission] = []
+        for key, allocations in by_submission.items():
+            submission = history.submissions[key]
+            if submission.submitted is None:
+                reason = submission.not_submitted.reason if submission.not_submitted else ""
+                jobs.update({one.allocation: Job(job="", stage=JobStage.NONE, reason=reason) for one in allocations})
+            elif submission.submitted.cluster == "local":
+                job = local_job(submission, self.machine)
+                jobs.update({one.allocation: job for one in allocations})
+            else:
+                on_slurm.append(submission)
+        troubles: list[str] = []
+        if on_slurm:
+            records, trouble, is_whole = self._ask_slurm(on_slurm, now)
+            troubles += trouble
+            for submission in on_slurm:
+                for one in by_submission[submission.key]:
+                    started = _read_started(self.paths.allocation(one.allocation))
+                    job = slurm_job(submission, one, started, records, trouble)
+                    # Accounting that is only silent may know how a job ended that the queue has forgotten.
+                    is_open = job.stage is JobStage.ABSENT and not is_whole
+                    jobs[one.allocation] = replace(job, stage=JobStage.UNKNOWN) if is_open else job
+        return jobs, troubles
+
+    def _ask_slurm(
+        self, submissions: Sequence[Submission], now: float
+    ) -> tuple[dict[str, JobRecord] | None, list[str], bool]:
+        """Return each job's record, or None if the queue did not answer; what went wrong; whether all sources answered.
+
+        A cluster that keeps no accounts has answered with its queue.
+        """
+        keys = [submission.key for submission in submissions]
+        oldest = min(submission.intended_at for submission in submissions)
+        try:
+            queue = newest(self.slurm.queue(keys), oldest - CLOCK_SLACK_S)
+        except InfrastructureError as error:
+            return None, [_say(error)], False
+        wanted = {
+            submission.job_of(index)
+            for submission in submissions
+            for index in range(len(submission.intent.allocations))
+        }
+        if wanted <= queue.keys():
+            return queue, [], True
+        try:
+            past = newest(self.slurm.accounting(keys, now - oldest), oldest - CLOCK_SLACK_S)
+        except InfrastructureError as error:
+            return queue, [_say(error)], self._keeps_no_accounts()
+        # The queue is the newer source. Accounting may go on to call a job that is gone pending or running.
+        return {**past, **queue}, [], True
+
+    def _keeps_no_accounts(self) -> bool:
+        try:
+            return not self.slurm.keeps_accounts()
+        except InfrastructureError:
+            return False
+
+
+def _say(error: InfrastructureError) -> str:
+    return f"{error.what}: {error.why}" if error.why else error.what
+
+
+def _unresolved(history: History, facts: Mapping[AttemptKey, AttemptFacts]) -> list[str]:
+    """Return the allocations of which an attempt has neither a receipt nor an ending in the ledger."""
+    names: dict[str, None] = {}
+    for key, found in facts.items():
+        attempt = history.attempt(key)
+        if found.receipt is None and attempt.ended is None:
+            names.setdefault(attempt.allocation)
+    return list(names)
+
+
+def local_job(submission: Submission, machine: Machine) -> Job:
+    """Return the state of a local job: whether its controller still runs, if this host and boot can tell."""
+    data = submission.submitted
+    if data is None:
+        raise ValueError(f"{submission.key} has no job")
+    if data.host != machine.host:
+        reason = f"it runs on {data.host}: only that host can tell whether it still does"
+        return Job(job=data.job, stage=JobStage.UNKNOWN, reason=reason, source="process")
+    process = Process(pid=int(data.job), start=data.process_start)
+    if data.boot_id == machine.boot_id and is_alive(process):
+        return Job(job=data.job, stage=JobStage.RUNNING, state="RUNNING", node=data.host, source="process")
+    return Job(job=data.job, stage=JobStage.ENDED, state="gone", node=data.host, source="process")
+
+
+def job_name(identity: JobIdentity) -> str:
+    """Return the id under which Slurm shows a job: of a task of an array, both numbers."""
+    if identity.array_job_id and identity.array_task_id:
+        return f"{identity.array_job_id}_{identity.array_task_id}"
+    return identity.job_id
+
+
+_STAGES = {
+    Stage.PENDING: JobStage.PENDING,
+    Stage.RUNNING: JobStage.RUNNING,
+    Stage.ENDED: JobStage.ENDED,
+    Stage.UNKNOWN: JobStage.UNKNOWN,
+}
+
+
+def slurm_job(
+    submission: Submission,
+    allocation: Allocation,
+    started: Started | None,
+    records: Mapping[str, JobRecord] | None,
+    troubles: Sequence[str],
+) -> Job:
+    """Return the state of an allocation's Slurm job.
+
+    Args:
+        submission: Its submission.
+        allocation: The allocation.
+        started: Who runs it, if anybody began.
+        records: The newest record of each job; None if the queue did not answer.
+        troubles: What went wrong while asking.
+    """
+    # Should a submission that was given up have reached the queue after all, the job that began is the one that counts.
+    job = job_name(started.job) if started is not None else submission.job_of(allocation.index)
+    if records is None:
+        return Job(job=job, stage=JobStage.UNKNOWN, reason="; ".join(troubles), source="squeue")
+    record = records.get(job)
+    outdated = record is not None and record.source == "sacct" and record.stage is not Stage.ENDED
+    if record is None or outdated:
+        said = f"not in the queue; accounting says {record.state}" if record is not None else "not in the queue"
+        reason = "; ".join([said, *troubles])
+        return Job(job=job, stage=JobStage.ABSENT, reason=reason, source=record.source if record else "squeue")
+    return Job(
+        job=job,
+        stage=_STAGES[record.stage],
+        state=record.state,
+        reason=record.reason or (f"state {record.state}" if record.stage is Stage.UNKNOWN else ""),
+        node=record.node,
+        ended_at=record.ended_at,
+        source=record.source,
+    )
+
+
+def _modified(path: Path) -> float:
+    try:
+        return path.stat().st_mtime
+    except OSError:
+        return 0.0
+
+
+def _refresh(folder: Path) -> None:
+    """Make a network file system look again: opening a folder fetches its attributes, and forgets absent names."""
+    try:
+        os.scandir(folder).close()
+    except OSError:
+        return
+
+
+def _read_started(folder: AllocationPaths) -> Started | None:
+    """Return who runs an allocation; None if nobody began, or what is there cannot be read: it only names a job."""
+    _refresh(folder.root)
+    try:
+        return Started.read(folder.started) if folder.started.exists() else None
+    except (EvidenceError, OSError):
+        return None
+
+
+def _read_ended(folder: AllocationPaths) -> Ended | None:
+    """Return how an allocation ended; None if it has not, or what is there cannot be read: then its job tells."""
+    try:
+        return Ended.read(folder.ended) if folder.ended.exists() else None
+    except (EvidenceError, OSError):
+        return None
+
+
+def _check_receipt(receipt: Receipt, attempt: Attempt) -> str:
+    said = AttemptKey(receipt.slot, receipt.attempt, receipt.segment)
+    if (said, receipt.allocation) == (attempt.key, attempt.allocation):
+        return ""
+    return f"the receipt in its folder is that of {said.text} in {receipt.allocation}"
+
+
+def _check_seen(seen: str, digest: str) -> str:
+    if not seen or digest == seen:
+        return ""
+    return f"a receipt with SHA-256 {seen} was seen there before, now {digest or 'there is none'}"
+
+
+def read_attempt(paths: HomePaths, attempt: Attempt, seen: str = "") -> AttemptFacts:
+    """Read what an attempt left so far.
+
+    A document that cannot be used is a problem, never an ending; so is one that its allocation did not leave, or one
+    that it left and that is gone.
+
+    Args:
+        paths: The home.
+        attempt: The attempt as the ledger knows it.
+        seen: SHA-256 of the receipt that an earlier command saw there; empty for none.
+    """
+    folder = paths.attempt(attempt.slot, attempt.attempt, attempt.segment)
+    # First of all: every receipt that it names is there already.
+    ended = _read_ended(paths.allocation(attempt.allocation))
+    _refresh(folder.root)
+    began, node, receipt, problem, digest = False, "", None, "", ""
+    try:
+        began = folder.start.exists()
+        if began:
+            node = Start.read(folder.start).host.node
+        if folder.receipt.exists():
+            data = read_regular(folder.receipt)
+            digest = sha256_bytes(data)
+            receipt = Receipt.parse(data, where=str(folder.receipt))
+            problem = _check_receipt(receipt, attempt)
+        if ended is not None and not problem:
+            problem = ended.contradiction(attempt.key.receipt_name, digest)
+        problem = problem or _check_seen(seen, digest)
+    except EvidenceError as error:
+        problem = f"{error.where}: {error.what}"
+    except OSError as error:
+        problem = f"{error.filename or folder.root}: cannot be looked at: {error.strerror}"
+    is_usable = receipt is not None and not problem
+    return AttemptFacts(
+        began=began,
+        node=node,
+        receipt=receipt if is_usable else None,
+        receipt_sha256=digest if is_usable else "",
+        problem=problem,
+    )
+
+
+def live_local_jobs(history: History, machine: Machine, allocations: Iterable[str]) -> list[str]:
+    """Return the local jobs that still run on this host, among those of some allocations."""
+    keys = {history.allocations[name].submission for name in allocations}
+    submissions = [history.submissions[key] for key in sorted(keys)]
+    return [
+        submission.submitted.job
+        for submission in submissions
+        if submission.submitted is not None
+        and submission.submitted.cluster == "local"
+        and local_job(submission, machine).stage is JobStage.RUNNING
+    ]

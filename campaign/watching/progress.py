@@ -1,0 +1,384 @@
+"""What ``status`` and ``show`` say: tables by phase and state, gates out of reach, device-hours that remain."""
+
+from __future__ import annotations
+
+import shlex
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from acceptance.formats import Ending
+from campaign.documents import Manifest, Protocol, Receipt, Slot
+from campaign.keys import AttemptKey
+from campaign.paths import HomePaths
+from campaign.planning.calibration import CASE_KINDS
+from campaign.planning.packing import pack
+from campaign.submission.acts import Cluster
+from campaign.submission.cost import Expectation, device_hours, expect, experience, further_hours
+from campaign.submission.transport import read_command
+from campaign.table import table
+from campaign.watching.extension import sentences
+from campaign.watching.observation import View
+from campaign.watching.run_progress import RunProgress, describe_segment, read_runs, segment_lines, segments_left
+from campaign.watching.state import ACTIVE, CUTS, OUT_OF_REACH, AttemptState, AttemptStatus, SlotState, SlotStatus
+
+LOG_TAIL_LINES = 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Failure:
+    """An attempt that ended without evidence."""
+
+    slot: str
+    attempt: int
+    segment: int
+    """Of a run; 0 for everything else."""
+    ending: str
+    reason: str
+
+    @property
+    def text(self) -> str:
+        """The same in one line."""
+        return f"{AttemptKey(self.slot, self.attempt, self.segment).text}: {self.ending}: {self.reason}"
+
+    def to_json(self) -> dict[str, Any]:
+        """Return it as a JSON value; only a run's has a segment."""
+        segment = {"segment": self.segment} if self.segment else {}
+        return {"slot": self.slot, "attempt": self.attempt, **segment, "ending": self.ending, "reason": self.reason}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gate:
+    """A gate that can no longer be passed, since a slot that it needs can no longer be completed."""
+
+    gate: str
+    slot: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Progress:
+    """Everything that ``status`` says."""
+
+    campaign: str
+    candidate: str
+    by_phase: Mapping[str, Mapping[str, int]]
+    """Number of slots by state, by phase."""
+    pending: Mapping[str, int]
+    """Number of waiting attempts by the reason that the scheduler gives."""
+    unknown: tuple[str, ...]
+    """Slots of which nothing certain is known, with the reason."""
+    remaining_device_hours: float
+    """Most that the slots without evidence can still take."""
+    expected: Expectation
+    """What they will take, from the pilots."""
+    failures: tuple[Failure, ...]
+    out_of_reach: tuple[Gate, ...]
+    runs: tuple[RunProgress, ...]
+    """Runs that were ever submitted."""
+    extensions: tuple[str, ...]
+    """What to know of the extensions, one sentence each."""
+    troubles: tuple[str, ...]
+
+    def to_json(self) -> dict[str, Any]:
+        """Return it as a JSON value."""
+        return {
+            "campaign": self.campaign,
+            "candidate": self.candidate,
+            "phases": {phase: dict(states) for phase, states in self.by_phase.items()},
+            "pending": dict(self.pending),
+            "unknown": list(self.unknown),
+            "remaining_device_hours": round(self.remaining_device_hours, 3),
+            "expected_device_hours": self.expected.known_device_hours,
+            "failed_attempts": [one.to_json() for one in self.failures],
+            "gates_out_of_reach": [{"gate": one.gate, "slot": one.slot} for one in self.out_of_reach],
+            "runs": [one.to_json() for one in self.runs],
+            "extensions": list(self.extensions),
+            "troubles": list(self.troubles),
+        }
+
+
+def _by_phase(slots: Iterable[SlotStatus]) -> dict[str, dict[str, int]]:
+    phases: dict[str, Counter[str]] = {}
+    for status in slots:
+        phases.setdefault(status.slot.phase, Counter())[status.state.value] += 1
+    return {
+        phase: {state.value: found[state.value] for state in SlotState if found[state.value]}
+        for phase, found in phases.items()
+    }
+
+
+def _is_of_recipe(protocol: Protocol, slot: Slot) -> bool:
+    """Return whether a slot is a run, or the pilot of such: workloads and recipes share no name."""
+    recipes = protocol.convergence.recipes if protocol.convergence is not None else ()
+    return slot.kind in ("pilot", "run") and slot.workload in [recipe.name for recipe in recipes]
+
+
+def _convergence_gates(protocol: Protocol, slot: Slot) -> Iterator[str]:
+    """Yield the gate that needs a run, or what a recipe's pilot stands for."""
+    if _is_of_recipe(protocol, slot):
+        yield f"convergence/{slot.workload}"
+
+
+def _throughput_gates(protocol: Protocol, slot: Slot) -> Iterator[str]:
+    """Yield the ratio gates that need a slot; a pilot stands for what needs it."""
+    if slot.kind not in ("pilot", "pair") or _is_of_recipe(protocol, slot):
+        return
+    workload = protocol.workload(slot.workload)
+    repeats = range(1, protocol.throughput.repeats + 1)
+    for repeat in [slot.repeat] if slot.kind == "pair" else repeats:
+        if workload.category:
+            yield f"throughput/{workload.category}/repeat-{repeat}"
+        if workload.production:
+            yield f"throughput/production/{workload.name}/repeat-{repeat}"
+
+
+def _numerical_gates(protocol: Protocol, slot: Slot) -> Iterator[str]:
+    """Yield the gates of the numerical family that need a slot, but for checks that an adapter may not offer."""
+    if protocol.numerical is None or slot.kind not in ("pilot", *CASE_KINDS) or _is_of_recipe(protocol, slot):
+        return
+    for quantity in ("loss", "gradients", "parameters", "updates"):
+        yield f"numerical/{slot.workload}/{quantity}"
+    for quantity in protocol.numerical.gated_tensors:
+        yield f"numerical/{slot.workload}/{quantity}/tensors"
+
+
+def gates_out_of_reach(protocol: Protocol, slots: Mapping[str, SlotStatus]) -> tuple[Gate, ...]:
+    """Return the gates that need a slot which can no longer be completed; a pilot stands for what needs it."""
+    gates: dict[str, str] = {}
+    for name, status in slots.items():
+        if status.state in OUT_OF_REACH:
+            for gates_of in (_throughput_gates, _numerical_gates, _convergence_gates):
+                for gate in gates_of(protocol, status.slot):
+                    gates.setdefault(gate, name)
+    return tuple(Gate(gate=gate, slot=slot) for gate, slot in gates.items())
+
+
+def _open_slots(slots: Iterable[SlotStatus]) -> list[SlotStatus]:
+    closed = {SlotState.COMPLETED, SlotState.NOT_DUE} | OUT_OF_REACH
+    return [one for one in slots if one.state not in closed]
+
+
+def _remaining_hours(protocol: Protocol, manifest: Manifest, left: Sequence[SlotStatus], cluster: Cluster) -> float:
+    groups = pack([one.slot for one in left], int(manifest.resources["submission"]["workloads_per_allocation"]))
+    if not groups:
+        return 0.0
+    most = protocol.convergence.max_segments if protocol.convergence is not None else 0
+    further = [segments_left(one, most) - 1 for one in left if one.slot.kind == "run"]
+    return device_hours(protocol, manifest.resources, cluster, groups) + further_hours(
+        manifest.resources, cluster, further
+    )
+
+
+def _cluster(view: View) -> Cluster:
+    """Return where the latest submission went: that is where the rest will most likely go."""
+    submissions = list(view.history.submissions.values())
+    return submissions[-1].intent.cluster if submissions else "slurm"
+
+
+def summarise(paths: HomePaths, protocol: Protocol, manifest: Manifest, candidate: str, view: View) -> Progress:
+    """Return what ``status`` says of one view; how far the runs have come is read from the home."""
+    slots = view.slots.values()
+    attempts = [attempt for status in slots for attempt in status.attempts]
+    waiting = [one for one in attempts if one.state is AttemptState.PENDING]
+    remaining, cluster = _open_slots(slots), _cluster(view)
+    runs = read_runs(paths, protocol, slots)
+    return Progress(
+        campaign=protocol.campaign,
+        candidate=candidate,
+        by_phase=_by_phase(slots),
+        pending=dict(Counter(one.reason or "no reason given" for one in waiting)),
+        unknown=tuple(
+            f"{one.slot}: {one.reason}"
+            for one in attempts
+            if one.state in (AttemptState.UNKNOWN, AttemptState.INTERRUPTED)
+        ),
+        remaining_device_hours=_remaining_hours(protocol, manifest, remaining, cluster),
+        expected=expect(
+            protocol,
+            manifest.resources,
+            cluster,
+            [one.slot for one in remaining],
+            experience(slots),
+            behind={view.slots[one.slot].slot.slot: one.update or 0 for one in runs},
+        ),
+        failures=tuple(
+            Failure(slot=one.slot, attempt=one.attempt, segment=one.segment, ending=one.ending.value, reason=one.reason)
+            for one in attempts
+            if one.ending is not None and one.ending is not Ending.COMPLETED
+        ),
+        out_of_reach=gates_out_of_reach(protocol, view.slots),
+        runs=runs,
+        extensions=tuple(sentences(protocol, view.extension, view.slots)),
+        troubles=view.troubles,
+    )
+
+
+_MOST_LINES = 12
+
+
+def _limited(lines: list[str], what: str) -> list[str]:
+    if len(lines) <= _MOST_LINES:
+        return lines
+    return [*lines[:_MOST_LINES], f"  ... and {len(lines) - _MOST_LINES} more {what} (--json lists all)"]
+
+
+def status_text(progress: Progress) -> str:
+    """Return what ``status`` prints."""
+    states = [state.value for state in SlotState if any(state.value in row for row in progress.by_phase.values())]
+    rows = [
+        (phase, *(str(found.get(state, 0)) for state in states), str(sum(found.values())))
+        for phase, found in progress.by_phase.items()
+    ]
+    title = f"{progress.campaign}: baseline" + (f" and candidate {progress.candidate}" if progress.candidate else "")
+    lines = [title, "", table(("phase", *states, "slots"), rows), ""]
+    if progress.pending:
+        lines += ["waiting:", *_limited([f"  {number} x {why}" for why, number in progress.pending.items()], "reasons")]
+    if progress.unknown:
+        lines += ["not known:", *_limited([f"  {one}" for one in progress.unknown], "slots")]
+    if under_way := [one for one in progress.runs if one.state is not SlotState.COMPLETED]:
+        lines += ["runs:", *_limited([f"  {one.text}" for one in under_way], "runs")]
+    # A run that was cut goes on: what its segments ended with stands with it, and in --json.
+    if failures := [one for one in progress.failures if not (one.segment and one.ending in CUTS)]:
+        lines += ["attempts without evidence:", *_limited([f"  {one.text}" for one in failures], "attempts")]
+    if progress.extensions:
+        lines += ["extensions:", *(f"  {one}" for one in progress.extensions)]
+    if progress.out_of_reach:
+        lines += ["gates out of reach:", *_limited(_gate_lines(progress.out_of_reach), "gates")]
+    lines.append(
+        f"remaining: at most {progress.remaining_device_hours:.2f} device-hours; "
+        f"from the pilots: {progress.expected.text}"
+    )
+    return "\n".join(lines)
+
+
+def _gate_lines(gates: Iterable[Gate]) -> list[str]:
+    """Return a line for each gate; those of the numerical family that one slot blocks stand together."""
+    lines: dict[tuple[str, str], list[str]] = {}
+    for gate in gates:
+        family, subject, *rest = gate.gate.split("/")
+        key = f"{family}/{subject}" if family == "numerical" else gate.gate
+        lines.setdefault((key, gate.slot), []).append("/".join(rest))
+    return [
+        f"  {key}{f' ({len(quantities)} gates)' if len(quantities) > 1 else ''}: {slot} can no longer be completed"
+        for (key, slot), quantities in lines.items()
+    ]
+
+
+def is_active(view: View) -> bool:
+    """Return whether anything will still change by itself."""
+    return any(status.state in ACTIVE for status in view.slots.values())
+
+
+# --- one slot ---------------------------------------------------------------------------------------------------------
+
+
+def log_of(paths: HomePaths, view: View, attempt: AttemptStatus) -> Path | None:
+    """Return the log that says most about an attempt: its own, its allocation's, or what the job printed."""
+    folder = paths.attempt(attempt.slot, attempt.attempt, attempt.segment).root
+    own = sorted(folder.glob("*.log")) if folder.is_dir() else []
+    key = view.history.allocations[attempt.allocation].submission
+    transport = paths.submission(key)
+    others = [paths.allocation(attempt.allocation).log, transport.job_log(attempt.job), transport.log]
+    # The side that ran last stands last by time of change; of a failed attempt that is the one to read.
+    own.sort(key=lambda path: path.stat().st_mtime, reverse=True)
+    return next((path for path in [*own, *others] if path.is_file() and path.stat().st_size > 0), None)
+
+
+def read_tail(path: Path, lines: int = LOG_TAIL_LINES) -> str:
+    """Return the last lines of a log, with what a terminal would act upon made visible."""
+    with path.open("rb") as stream:
+        stream.seek(0, 2)
+        stream.seek(max(0, stream.tell() - 65536))
+        data = stream.read()
+    text = data.decode("utf-8", errors="replace")
+    clean = "".join(char if char.isprintable() or char in "\n\t" else "?" for char in text)
+    return "\n".join(clean.splitlines()[-lines:])
+
+
+def describe_attempt(paths: HomePaths, view: View, attempt: AttemptStatus, *, harness_python: str) -> dict[str, Any]:
+    """Return one attempt as a JSON value."""
+    log = log_of(paths, view, attempt)
+    allocation = view.history.allocations[attempt.allocation]
+    submission = view.history.submissions[allocation.submission]
+    segment = describe_segment(paths, view, attempt)
+    return {
+        "attempt": attempt.attempt,
+        **({"segment": attempt.segment, "run": segment} if segment is not None else {}),
+        "state": attempt.state.value,
+        "ending": attempt.ending.value if attempt.ending is not None else None,
+        "reason": attempt.reason,
+        "source": attempt.source,
+        "allocation": attempt.allocation,
+        "submission": allocation.submission,
+        "cluster": submission.intent.cluster,
+        "job": attempt.job,
+        "node": attempt.node,
+        "folder": str(paths.attempt(attempt.slot, attempt.attempt, attempt.segment).root),
+        "case": _case(attempt.receipt),
+        "log": str(log) if log else None,
+        "log_tail": read_tail(log) if log else "",
+        "command": list(read_command(paths, submission, allocation.index, harness_python)),
+        "accounting": accounting_command(view, attempt),
+        "look_further": look_further(paths, view, attempt, log),
+    }
+
+
+def _case(receipt: Receipt | None) -> dict[str, Any] | None:
+    """Return how an attempt at a case was run; None if it is none, or did not get that far."""
+    return receipt.case.to_json() if receipt is not None and receipt.case is not None else None
+
+
+def _case_line(case: Mapping[str, Any]) -> str:
+    turns = ", sides take turns" if case["serialized"] else ""
+    times = ", ".join(f"{name} {case[f'{name}_s']:.3g} s" for name in ("load", "train", "compare"))
+    size = f"{case['num_workers']} worker(s) of {case['num_tensors']} tensors"
+    how = f"{case['executor']} executors, {case['transport'].replace('_', ' ')}{turns}"
+    return f"  case: {how}; {size}; {times}; inputs {case['inputs_sha256'][:12]}"
+
+
+def accounting_command(view: View, attempt: AttemptStatus) -> str:
+    """Return the command that shows what Slurm keeps of an attempt's job; empty if there is none."""
+    submission = view.history.submissions[view.history.allocations[attempt.allocation].submission]
+    if submission.intent.cluster != "slurm" or not attempt.job:
+        return ""
+    return f"sacct --duplicates --jobs={attempt.job} --format=JobID,State,ExitCode,Reason,NodeList,Start,End"
+
+
+def look_further(paths: HomePaths, view: View, attempt: AttemptStatus, log: Path | None) -> str:
+    """Return the command to type next."""
+    if log is not None:
+        return f"less {shlex.quote(str(log))}"
+    return accounting_command(view, attempt) or f"ls -la {shlex.quote(str(paths.allocation(attempt.allocation).root))}"
+
+
+def slot_text(status: SlotStatus, described: list[dict[str, Any]]) -> str:
+    """Return what ``show`` prints."""
+    slot = status.slot
+    lines = [f"{status.name}: {status.state.value}", f"  {slot.phase} {slot.kind}, order {' then '.join(slot.order)}"]
+    if status.state is SlotState.NOT_DUE:
+        lines.append("  a run of the extension, which no verdict on this candidate asks for: it is not submitted")
+    elif not described:
+        lines.append("  no attempt yet; next: campaign submit")
+    elif status.state is SlotState.CUT:
+        lines.append("  goes on from its newest checkpoint; next: campaign submit")
+    for one in described:
+        ending = one["ending"] or one["state"]
+        which = f"attempt {one['attempt']}" + (f" segment {one['segment']}" if "segment" in one else "")
+        lines += ["", f"{which}: {ending}" + (f" ({one['reason']})" if one["reason"] else "")]
+        lines.append(
+            f"  allocation {one['allocation']}, {one['cluster']} job {one['job'] or '-'}, node {one['node'] or '-'}"
+        )
+        lines.append(f"  known from {one['source'] or '-'}; folder {one['folder']}")
+        if one["case"]:
+            lines.append(_case_line(one["case"]))
+        if "run" in one:
+            lines += segment_lines(one["run"])
+        lines.append(f"  command of the job: {shlex.join(one['command'])}")
+        if one["accounting"] and one["accounting"] != one["look_further"]:
+            lines.append(f"  accounting: {one['accounting']}")
+        if one["log_tail"] and one is described[-1]:
+            lines += [f"  end of {one['log']}:", *(f"  | {line}" for line in one["log_tail"].splitlines())]
+        lines.append(f"  look further: {one['look_further']}")
+    return "\n".join(lines)
