@@ -409,6 +409,7 @@ class Manifest(Document):
     protocol_sha256: str
     acceptance_sha256: str
     harness_sha256: str
+    verifier_sha256: str
     config_sha256: str
     harness_python: str
     baseline: Side
@@ -1023,6 +1024,12 @@ Act: TypeAlias = Literal[
     "lock_taken_over",
     "torn_line",
     "unlocked",
+    "accounted",
+    "decided",
+    "amended",
+    "fallback_tried",
+    "pruned",
+    "closed",
 ]
 
 

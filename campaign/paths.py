@@ -242,6 +242,11 @@ class HomePaths:
         return self.frozen / "harness"
 
     @property
+    def verifier(self) -> Path:
+        """The verifier that travels with the campaign."""
+        return self.frozen / "verifier"
+
+    @property
     def launcher(self) -> Path:
         """``frozen/harness/launch.py``: the program that a job runs."""
         return self.harness / "launch.py"

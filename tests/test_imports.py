@@ -100,6 +100,22 @@ def test_acceptance_imports_nothing_but_the_standard_library_and_scipy() -> None
     assert wrong == []
 
 
+def test_the_verifier_imports_nothing_but_the_standard_library_and_itself() -> None:
+    wrong = [
+        f"{path.relative_to(ROOT)}: {name}"
+        for path in sources("campaign/verifier")
+        for name, _ in imported_modules(path)
+        if name.split(".")[0] not in sys.stdlib_module_names
+    ]
+    outside = [
+        f"{path.relative_to(ROOT)}: {'.' * node.level}{node.module or ''}"
+        for path in sources("campaign/verifier")
+        for node in ast.walk(ast.parse(path.read_bytes()))
+        if isinstance(node, ast.ImportFrom) and node.level > len(path.relative_to(ROOT / "campaign" / "verifier").parts)
+    ]
+    assert wrong + outside == []
+
+
 def test_jobs_imports_nothing_but_the_standard_library_at_module_level() -> None:
     wrong = [
         f"{path.relative_to(ROOT)}: {name}"

@@ -146,6 +146,7 @@ def _freeze_baseline(
         acceptance_sha256 = copy_program(programs.acceptance, staged.acceptance)
         _require_acceptable(config, staged, acceptance_sha256, environment)
         harness_sha256 = copy_program(programs.harness, staged.harness)
+        verifier_sha256 = copy_program(programs.verifier, staged.verifier)
         side = freeze_side(config, "baseline", config.baseline, staged.baseline, home=paths, progress=work.progress)
         make_read_only(staged.config, staged.protocol, staged.baseline.listing, staged.baseline.patch)
         manifest = documents.Manifest(
@@ -154,6 +155,7 @@ def _freeze_baseline(
             protocol_sha256=files.sha256_file(staged.protocol),
             acceptance_sha256=acceptance_sha256,
             harness_sha256=harness_sha256,
+            verifier_sha256=verifier_sha256,
             config_sha256=files.sha256_bytes(config.raw),
             harness_python=str(config.harness_python),
             baseline=side.side,
@@ -230,6 +232,7 @@ def _record_baseline(ledger: Ledger, paths: HomePaths, manifest: documents.Manif
             "protocol_sha256": manifest.protocol_sha256,
             "acceptance_sha256": manifest.acceptance_sha256,
             "harness_sha256": manifest.harness_sha256,
+            "verifier_sha256": manifest.verifier_sha256,
             "snapshot_sha256": manifest.baseline.snapshot_sha256,
             **({"power": manifest.power.to_json()} if manifest.power is not None else {}),
         },

@@ -1,4 +1,4 @@
-"""The two programs that are frozen with a campaign: acceptance and the harness, as sources."""
+"""The three programs that are frozen with a campaign: acceptance, the harness and the verifier, as sources."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import importlib.util
 from dataclasses import dataclass
 from pathlib import Path
 
+from campaign import verifier
 from campaign.errors import InfrastructureError
 from campaign.snapshot import digest_folder
 from campaign.snapshot.rules import excluded_by_rule
@@ -19,6 +20,7 @@ class Programs:
 
     acceptance: Path
     harness: Path
+    verifier: Path
 
 
 def find_programs() -> Programs:
@@ -30,6 +32,7 @@ def find_programs() -> Programs:
     return Programs(
         acceptance=_find("acceptance", needs="__main__.py"),
         harness=_find("jobs", needs="launch.py"),
+        verifier=Path(verifier.__file__).parent,
     )
 
 

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from campaign import verifier
 from campaign.config.load import load_config
 from campaign.config.model import Config
 from campaign.freezing.freeze import Result, freeze_baseline
@@ -107,5 +108,9 @@ def make_setting(root: Path) -> Setting:
         },
     )
     (root / "bin" / "python").chmod(0o755)
-    programs = Programs(acceptance=root / "programs" / "acceptance", harness=root / "programs" / "jobs")
+    programs = Programs(
+        acceptance=root / "programs" / "acceptance",
+        harness=root / "programs" / "jobs",
+        verifier=Path(verifier.__file__).parent,
+    )
     return Setting(root=root, home=HomePaths(root / "home"), programs=programs)

@@ -886,6 +886,7 @@ def freeze(
         protocol_sha256=files.sha256_file(paths.protocol),
         acceptance_sha256=tree_digest(paths.acceptance),
         harness_sha256="d" * 64,
+        verifier_sha256="e" * 64,
         config_sha256=files.sha256_file(paths.config),
         harness_python="/usr/bin/python3",
         baseline=make_side(SNAPSHOTS["baseline"]),

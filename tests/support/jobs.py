@@ -264,6 +264,7 @@ def make_job_home(
         protocol_sha256=files.sha256_file(paths.protocol),
         acceptance_sha256="a" * 64,
         harness_sha256=digest_folder(paths.harness),
+        verifier_sha256="e" * 64,
         config_sha256="e" * 64,
         harness_python=sys.executable,
         baseline=make_side(SNAPSHOTS["baseline"]),
