@@ -104,6 +104,7 @@ def test_the_ledger_begins_with_the_freeze(setting: Setting) -> None:
         "protocol_sha256",
         "acceptance_sha256",
         "harness_sha256",
+        "verifier_sha256",
         "snapshot_sha256",
     }
     assert not setting.home.staging.exists()
