@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from acceptance import formats
-from campaign import documents, files
+from campaign import documents, files, verifier
 from campaign.collection.sealed import Finding, TamperedError
 from campaign.errors import CampaignError, EvidenceError, ExitCode, InfrastructureError, StateError
 from campaign.frozen import Frozen
@@ -29,7 +29,7 @@ from campaign.snapshot.digest import folder_entry, tree_digest
 from campaign.snapshot.entries import Entry, Origin, file_mode
 
 PACKAGE = "acceptance"
-CHILD = Path(__file__).with_name("acceptance_child.py")
+CHILD = Path(verifier.__file__).with_name("child.py")
 TIMEOUT_S = 900.0
 _VERDICT_EXITS = (0, 3, 4)
 _PASSED_ON = ("LD_LIBRARY_PATH",)  # an interpreter of a module system may not start without it
