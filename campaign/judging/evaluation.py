@@ -14,7 +14,7 @@ import stat
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -196,8 +196,62 @@ def run_program(
     Raises:
         InfrastructureError: It could not be started, or took too long.
     """
+    request = _request(program, root) | {"arguments": list(arguments)}
+    return _run_child(request, environment=environment, timeout_s=timeout_s)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Run:
+    """How one of several runs of the acceptance package ended, and what it wrote."""
+
+    exit_status: int
+    stdout: bytes
+    stderr: bytes
+
+
+def run_program_often(
+    program: Mapping[str, bytes],
+    runs: Sequence[tuple[str, ...]],
+    *,
+    root: Path,
+    environment: Mapping[str, str],
+    timeout_s: float = TIMEOUT_S,
+) -> tuple[Run, ...]:
+    """Run the acceptance package several times in one child, each time from new modules; see `run_program`.
+
+    Args:
+        program: Content by path below the package's folder.
+        runs: What follows ``python -m acceptance``, for each run.
+        root: The folder that tracebacks shall name.
+        environment: The driver's own environment, from which a closed list of names is passed on.
+        timeout_s: How long all of it may take.
+
+    Raises:
+        AcceptanceError: The child ended before it could answer.
+        InfrastructureError: It could not be started, or took too long.
+    """
+    request = _request(program, root) | {"runs": [list(arguments) for arguments in runs]}
+    done = _run_child(request, environment=environment, timeout_s=timeout_s)
+    if done.returncode != 0:
+        raise _failed(done)
+    try:
+        answers = json.loads(done.stdout)
+    except ValueError as error:  # something was written past the streams that each run was given
+        raise _failed(done) from error
+    return tuple(
+        Run(exit_status=item["exit"], **{name: base64.b64decode(item[name]) for name in ("stdout", "stderr")})
+        for item in answers
+    )
+
+
+def _request(program: Mapping[str, bytes], root: Path) -> dict[str, Any]:
     encoded = {path: base64.b64encode(data).decode("ascii") for path, data in program.items()}
-    request = {"package": PACKAGE, "root": str(root), "files": encoded, "arguments": list(arguments)}
+    return {"package": PACKAGE, "root": str(root), "files": encoded}
+
+
+def _run_child(
+    request: Mapping[str, Any], *, environment: Mapping[str, str], timeout_s: float
+) -> subprocess.CompletedProcess[bytes]:
     with tempfile.TemporaryDirectory(prefix="campaign-acceptance-") as private:
         # -P: neither the working directory nor the script's folder is importable. -s: no user site-packages. Not -I:
         # it would ignore PYTHONHASHSEED, and there is no other PYTHON* variable to be protected from. Bytecode of

@@ -3,17 +3,23 @@
 The request is one JSON object: ``root`` (where the package's folder is said to be), ``package`` (its name), ``files``
 (path below the folder to Base64 of the bytes) and ``arguments``. No file of that folder is opened, compiled or cached:
 what runs is what was hashed, whatever lies on the disk.
+
+With ``runs``, a list of lists of arguments, in the place of ``arguments`` the package runs once for each, every time
+from new modules, and the answer is one JSON list: of each run its ``exit`` and Base64 of its ``stdout`` and ``stderr``.
 """
 
 from __future__ import annotations
 
 import base64
+import contextlib
 import importlib.abc
 import importlib.machinery
+import io
 import json
 import os
 import runpy
 import sys
+import traceback
 from collections.abc import Mapping, Sequence
 from types import CodeType, ModuleType
 
@@ -31,6 +37,7 @@ class MemoryLoader(importlib.abc.MetaPathFinder, importlib.abc.InspectLoader):
         self._package = package
         self._root = root
         self._files = files
+        self._compiled: dict[str, CodeType] = {}
 
     def _path(self, fullname: str) -> str | None:
         """Return the path of a module's source below the root; None if the package has no such module."""
@@ -72,9 +79,11 @@ class MemoryLoader(importlib.abc.MetaPathFinder, importlib.abc.InspectLoader):
         return self._files[path].decode("utf-8")
 
     def get_code(self, fullname: str) -> CodeType:
-        """Return a module compiled from its source, here and now."""
-        source = self.get_source(fullname)
-        return compile(source, self._place(self._path(fullname) or ""), "exec", dont_inherit=True)
+        """Return a module compiled from its source, here and once."""
+        if fullname not in self._compiled:
+            place = self._place(self._path(fullname) or "")
+            self._compiled[fullname] = compile(self.get_source(fullname), place, "exec", dont_inherit=True)
+        return self._compiled[fullname]
 
     def get_data(self, path: str) -> bytes:
         """Return a file of the package by the path under which its modules name it.
@@ -88,13 +97,49 @@ class MemoryLoader(importlib.abc.MetaPathFinder, importlib.abc.InspectLoader):
         return self._files[relative]
 
 
+def run(package: str, arguments: Sequence[str]) -> None:
+    """Run the package as ``__main__``; SystemExit and whatever else it raises pass through."""
+    sys.argv[1:] = arguments
+    runpy.run_module(package, run_name="__main__", alter_sys=True)
+
+
+def run_apart(package: str, arguments: Sequence[str]) -> dict[str, object]:
+    """Run the package from new modules, and return how it ended and what it wrote."""
+    for name in [name for name in sys.modules if name.partition(".")[0] == package]:
+        del sys.modules[name]
+    written = {"stdout": io.BytesIO(), "stderr": io.BytesIO()}
+    out, err = (io.TextIOWrapper(stream, encoding="utf-8", write_through=True) for stream in written.values())
+    code = 0
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        try:
+            run(package, arguments)
+        except SystemExit as end:
+            code = exit_code(end)
+        except Exception:  # noqa: BLE001 - whatever a run raises is its own end, and not that of the others
+            traceback.print_exc()
+            code = 1
+    return {"exit": code, **{name: base64.b64encode(stream.getvalue()).decode() for name, stream in written.items()}}
+
+
+def exit_code(end: SystemExit) -> int:
+    """Return the status that an interpreter would end with; a text goes to the standard error."""
+    if end.code is None or isinstance(end.code, int):
+        return end.code or 0
+    sys.stderr.write(f"{end.code}\n")
+    return 1
+
+
 def main() -> None:
-    """Read the request and run the package as ``__main__``."""
+    """Read the request and run the package as it asks."""
     request = json.load(sys.stdin.buffer)
     files = {path: base64.b64decode(text, validate=True) for path, text in request["files"].items()}
-    sys.meta_path.insert(0, MemoryLoader(request["package"], request["root"], files))
-    sys.argv[1:] = request["arguments"]
-    runpy.run_module(request["package"], run_name="__main__", alter_sys=True)
+    package = request["package"]
+    sys.meta_path.insert(0, MemoryLoader(package, request["root"], files))
+    if "runs" not in request:
+        run(package, request["arguments"])
+        return
+    answers = [run_apart(package, arguments) for arguments in request["runs"]]
+    sys.stdout.write(json.dumps(answers) + "\n")
 
 
 if __name__ == "__main__":
