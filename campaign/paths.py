@@ -71,6 +71,11 @@ class EvaluationPaths:
         return self.root / "report"
 
     @property
+    def staging(self) -> Path:
+        """``.report.tmp``: a report under construction, laid out like an evaluation; what is left of one is nothing."""
+        return self.root / ".report.tmp"
+
+    @property
     def page(self) -> Path:
         """``report/report.html``."""
         return self.report / "report.html"
@@ -334,6 +339,20 @@ class HomePaths:
     def rebuilt_database(self) -> Path:
         """``.campaign.sqlite.rebuild``: a cache under construction, renamed over the old one when it is complete."""
         return self.root / ".campaign.sqlite.rebuild"
+
+    @property
+    def accounting(self) -> Path:
+        """Folder of what the scheduler's accounting said."""
+        return self.root / "accounting"
+
+    def accounts(self, number: int) -> Path:
+        """Return the n-th answer that was kept: ``accounting/<n>.txt``."""
+        return self.accounting / f"{number}.txt"
+
+    @property
+    def seal(self) -> Path:
+        """``seal.json``: every file of a closed campaign with its digest."""
+        return self.root / "seal.json"
 
     @property
     def evaluations(self) -> Path:

@@ -10,6 +10,7 @@ from campaign.cli.options import home_option, json_option
 from campaign.cli.output import Output
 from campaign.collection.collect import Collection, collect, require_intact
 from campaign.paths import HomePaths
+from campaign.record.accounting import account_home
 from campaign.record.ledger import Ledger
 from campaign.submission.desk import settle_home
 
@@ -37,6 +38,7 @@ def command(*, rebuild: bool, home: HomePaths, output: Output) -> None:
     does not parse, is named with its place and ends the command with 5; the other attempts are stored all the same.
     """
     settle_home(home, time.time, output.note)
+    account_home(home, time.time, output.note)
     with Ledger.open(home, time.time) as ledger:
         collection = collect(home, ledger, rebuild=rebuild)
     if collection.findings:

@@ -21,6 +21,7 @@ from campaign.judging.report import (
     verdict_sentence,
 )
 from campaign.paths import HomePaths
+from campaign.record.accounting import account_home
 from campaign.record.ledger import Ledger
 from campaign.submission.desk import settle_home
 from campaign.table import table
@@ -74,6 +75,7 @@ def command(*, candidate: str | None, exit_zero: bool, home: HomePaths, output: 
     """
     try:
         settle_home(home, time.time, output.note)
+        account_home(home, time.time, output.note)
         opened = Ledger.open(home, time.time)
     except EvidenceError:
         forget_verdicts(home, candidate)

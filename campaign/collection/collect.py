@@ -32,7 +32,8 @@ from campaign.errors import EvidenceError
 from campaign.frozen import Frozen, check_recorded, read_frozen
 from campaign.keys import AttemptKey
 from campaign.paths import HomePaths
-from campaign.record.ledger import Ledger
+from campaign.record import accounting
+from campaign.record.ledger import Ledger, closed_entry
 from campaign.submission import acts
 from campaign.watching.state import deciding
 
@@ -276,6 +277,7 @@ def read_home(paths: HomePaths, frozen: Frozen, entries: Sequence[documents.Entr
     _refuse_early(frozen, history, found)
     found.findings.extend(_strangers(paths, history))
     found.findings.extend(found.book.disagreements())
+    found.findings.extend(accounting.findings(paths, frozen, entries))
     return found
 
 
@@ -440,7 +442,9 @@ def _last_act(entries: Iterable[documents.Entry]) -> dict[str, Any]:
 
 
 def _record_act(ledger: Ledger, collection: Collection, known: Mapping[str, str]) -> None:
-    """Append the act, unless it would say what the last one said."""
+    """Append the act, unless it would say what the last one said, or tell what happened to a closed campaign."""
+    if collection.findings and closed_entry(ledger.entries) is not None:
+        return
     act = collection.act(known)
     if act["receipts"] or {**_last_act(ledger.entries), "receipts": {}} != act:
         ledger.append("collected", act)

@@ -17,7 +17,7 @@ from campaign.freezing.sides import FrozenSide, Progress, freeze_side, no_progre
 from campaign.freezing.staging import publish_candidate, staging
 from campaign.frozen import Frozen, check_recorded, read_frozen
 from campaign.paths import HomePaths
-from campaign.record.ledger import Ledger
+from campaign.record.ledger import Ledger, require_open
 
 _TELLING_FIELDS = (
     "snapshot_sha256",
@@ -69,7 +69,7 @@ def freeze_candidate(
 
     Raises:
         ConfigError: Another table differs, or something cannot be frozen.
-        StateError: The baseline comes first, or there is another candidate of the same tree.
+        StateError: The baseline comes first, there is another candidate of the same tree, or the campaign is closed.
         EvidenceError: What was frozen or collected is not what it was.
     """
     if not paths.manifest.exists():
@@ -79,6 +79,7 @@ def freeze_candidate(
     with Ledger.open(paths, clock) as ledger:
         frozen = read_frozen(paths)
         check_recorded(paths, frozen, ledger.entries)
+        require_open(paths, ledger.entries, "no candidate can be frozen into it")
         _require_same_tables(read_frozen_config(paths, frozen.manifest), config)
         _require_baseline_evidence(paths, frozen.protocol, ledger)
         work = Freezing(config=config, paths=paths, ledger=ledger, progress=progress)

@@ -65,6 +65,36 @@ def reported_outcomes(entries: Iterable[Entry]) -> dict[str, str]:
     return {str(entry.data["candidate"]): str(entry.data["outcome"]) for entry in entries if entry.act == "reported"}
 
 
+AFTER_CLOSED: frozenset[Act] = frozenset({"reported", "decided", "lock_taken_over", "torn_line", "unlocked"})
+"""What may follow the act `closed`: what says something about the campaign, or about the ledger itself."""
+
+
+def closed_entry(entries: Iterable[Entry]) -> Entry | None:
+    """Return the act by which a campaign was closed; None if it is open."""
+    return next((entry for entry in entries if entry.act == "closed"), None)
+
+
+def require_open(paths: HomePaths, entries: Iterable[Entry], what: str) -> None:
+    """Refuse what cannot be done to a closed campaign.
+
+    Args:
+        paths: The home.
+        entries: Its ledger.
+        what: What is refused.
+
+    Raises:
+        StateError: The campaign is closed.
+    """
+    closed = closed_entry(entries)
+    if closed is not None:
+        raise StateError(
+            f"the campaign is closed: {what}",
+            where=f"{paths.ledger}:{closed.seq}",
+            why="campaign seal has listed all of it; only a report and a decision may follow",
+            hint="to measure again, freeze a new campaign: campaign freeze CONFIG --home DIR",
+        )
+
+
 def head(data: bytes) -> str:
     """Return the digest of a ledger's last whole line: what an auditor keeps elsewhere to notice a shortened ledger."""
     lines = _whole_lines(data)
@@ -140,10 +170,12 @@ class Ledger:
         """Append one act durably, and return its entry.
 
         Raises:
-            StateError: The lock is no longer held.
+            StateError: The lock is no longer held, or the campaign is closed and this may not follow.
             EvidenceError: Somebody else wrote to the file.
             InfrastructureError: It cannot be written.
         """
+        if act not in AFTER_CLOSED:
+            require_open(self._paths, self._entries, f"nothing more is recorded in it ({act})")
         self._lock.require()
         entry = Entry(seq=len(self._entries) + 1, previous=self._head, at=self._clock(), act=act, data=data)
         line = encode_entry(entry)

@@ -116,6 +116,8 @@ class Desk:
             InfrastructureError: What became of a submission cannot be found out now.
         """
         with ledgers.Ledger.open(self.paths, self.clock) as ledger:
+            if ledgers.closed_entry(ledger.entries) is not None:
+                return  # everything had ended, and what comes later is not recorded
             for submission in self.history().open_submissions():
                 if submission.not_submitted is None:
                     self._reconcile(ledger, submission, say)
@@ -137,6 +139,10 @@ class Desk:
         self.transport.write_payloads(self.request(batch), submission.key, outcome.job)
 
     # --- deciding
+
+    def require_open(self, what: str) -> None:
+        """Refuse what cannot be done to a closed campaign; see `campaign.record.ledger.require_open`."""
+        ledgers.require_open(self.paths, ledgers.read_entries(self.paths), what)
 
     def order(self, wish: Wish, view: View, array_limit: int) -> Order:
         """Return what a wish amounts to now; writes nothing.

@@ -95,8 +95,9 @@ def cancel(desk: Desk, reason: str, say: Say) -> Cancellation:
 
     Raises:
         InfrastructureError: A scheduler did not answer, or a local job does not end.
-        StateError: A local job runs on another host.
+        StateError: A local job runs on another host, or the campaign is closed.
     """
+    desk.require_open("nothing of it can be cancelled")
     desk.settle(say)
     with ledgers.Ledger.open(desk.paths, desk.clock) as ledger:
         view = desk.view("")

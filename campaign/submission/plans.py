@@ -203,10 +203,15 @@ def build_plan(
     )
 
 
-def make_key(campaign: str, frozen: Frozen, paths: HomePaths, allocations: Sequence[str]) -> str:
+def key_prefix(campaign: str, manifest_sha256: str) -> str:
+    """Return what the keys of a campaign's submissions begin with, and so the names of its jobs; no other's do."""
+    return f"campaign-{campaign[:40]}-{manifest_sha256[:8]}-"
+
+
+def make_key(frozen: Frozen, paths: HomePaths, allocations: Sequence[str]) -> str:
     """Return the key of a submission: the same for the same allocations of the same home, and of no other."""
     text = "\n".join([frozen.manifest_sha256, str(paths.root), *allocations])
-    return f"campaign-{campaign[:40]}-{files.sha256_bytes(text.encode())[:16]}"
+    return key_prefix(frozen.manifest.campaign, frozen.manifest_sha256) + files.sha256_bytes(text.encode())[:16]
 
 
 def intend(
@@ -276,7 +281,7 @@ def make_batches(
     batches = []
     for start in range(0, len(packed), size or 1):
         chunk = names[start : start + size]
-        key = make_key(frozen.manifest.campaign, frozen, paths, chunk)
+        key = make_key(frozen, paths, chunk)
         allocations = []
         for name, slots in zip(chunk, packed[start : start + size], strict=True):
             attempts = tuple(intended[slot_for(slot.slot, candidate)] for slot in slots)

@@ -147,7 +147,7 @@ def _state(text: str) -> str:
     return text.split(" ", 1)[0].rstrip("+")
 
 
-def _tasks(job: str) -> Iterator[str]:
+def tasks_of(job: str) -> Iterator[str]:
     """Yield the job ids that one shown id stands for: ``7_[0-2,5%4]`` is four tasks."""
     match = re.fullmatch(r"([0-9]+)_\[([0-9,-]+)(?:%[0-9]+)?\]", job)
     if match is None:
@@ -182,13 +182,17 @@ def parse_squeue(text: str) -> list[JobRecord]:
                 ended_at=_epoch(ended) if stage_of(_state(state)) is Stage.ENDED else 0.0,
                 source="squeue",
             )
-            for task in _tasks(job)
+            for task in tasks_of(job)
         ]
     return records
 
 
 SQUEUE_FORMAT = "%i|%j|%T|%N|%V|%e|%r"
 SACCT_FORMAT = "JobID,JobName,State,NodeList,Submit,End"
+
+
+ACCOUNTS_FORMAT = "JobID,JobIDRaw,Cluster,JobName,User,State,ExitCode,Submit,Start,End,NodeList"
+"""What is kept of a campaign's jobs: nothing before the name can hold the separator."""
 
 
 def parse_sacct(text: str) -> list[JobRecord]:
@@ -216,7 +220,7 @@ def parse_sacct(text: str) -> list[JobRecord]:
                 ended_at=_epoch(ended),
                 source="sacct",
             )
-            for task in _tasks(job)
+            for task in tasks_of(job)
         ]
     return records
 
@@ -267,6 +271,38 @@ class Slurm:
             command = ["sacct", "--noheader", "--parsable2", "--duplicates", "--allocations", f"--starttime={since}"]
             records += parse_sacct(self.run([*command, f"--name={','.join(batch)}", f"--format={SACCT_FORMAT}"]))
         return records
+
+    def print_accounts(self, names: Sequence[str], age_s: float) -> list[str]:
+        """Return what accounting prints of this user's jobs and of those with some names, whosever they are.
+
+        Args:
+            names: Job names.
+            age_s: How long ago, in seconds, the oldest of them was submitted.
+
+        Returns:
+            Lines in `ACCOUNTS_FORMAT`, the header first; none twice.
+        """
+        since = f"now-{int(max(age_s, 0.0)) + 3600}seconds"
+        command = ["sacct", "--parsable2", "--duplicates", "--allocations", f"--starttime={since}"]
+        questions = [[], *(["--allusers", f"--name={','.join(batch)}"] for batch in _batches(names))]
+        lines: dict[str, None] = {ACCOUNTS_FORMAT.replace(",", "|"): None}
+        for question in questions:
+            text = self.run([*command, *question, f"--format={ACCOUNTS_FORMAT}"])
+            # A name may hold what splitlines takes for the end of a line.
+            header, *rest = text.removesuffix("\n").split("\n")
+            if header not in lines:
+                raise InfrastructureError("sacct answered in a form that is not understood", why=header)
+            lines.update(dict.fromkeys(rest))
+        return list(lines)
+
+    def cluster_name(self) -> str:
+        """Return the name of the cluster; empty if the controller does not tell."""
+        try:
+            text = self.run(["scontrol", "show", "config"])
+        except InfrastructureError:
+            return ""
+        match = re.search(r"^ClusterName\s*=[ \t]*(\S+)", text, flags=re.MULTILINE)
+        return match[1] if match else ""
 
     def keeps_accounts(self) -> bool:
         """Return whether this cluster has an accounting database at all, whether or not it answers now.
