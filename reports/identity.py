@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from reports.numbers import ABSENT, count, listed, plural, size
+from reports.source import Source
 from reports.view import Card, Cell, Table, code, columns, number, text
 
 _SIDES = ("baseline", "candidate")
@@ -207,6 +209,25 @@ def digest_table(provenance: Mapping[str, Any], verdict: Mapping[str, Any]) -> T
             *((text(what), code(digest)) for what, digest in rows),
             (text("Baseline evidence complete"), text(shown)),
         ),
+    )
+
+
+_STAMPED = (
+    "manifest_sha256",
+    "protocol_sha256",
+    "acceptance_sha256",
+    "baseline_sha256",
+    "candidate_sha256",
+    "evidence_sha256",
+)
+
+
+def stamps(source: Source) -> tuple[tuple[str, str], ...]:
+    """Return the digests that the page carries for programs, by name."""
+    return (
+        *((name, str(source.verdict[name])) for name in _STAMPED),
+        ("verdict_sha256", hashlib.sha256(source.verdict_bytes).hexdigest()),
+        ("provenance_sha256", hashlib.sha256(source.provenance_bytes).hexdigest()),
     )
 
 

@@ -55,6 +55,7 @@ def build_page(source: Source) -> Page:
         rules=identity.rules(protocol),
         departures=tuple(provenance["departures"]),
         digests=identity.digest_table(provenance, verdict),
+        stamps=identity.stamps(source),
         machines=identity.machine_table(provenance),
         hosts=identity.host_table(provenance),
         frozen_on=identity.frozen_on_table(provenance),

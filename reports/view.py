@@ -229,6 +229,8 @@ class Page:
     rules: tuple[str, ...]
     departures: tuple[str, ...]
     digests: Table
+    stamps: tuple[tuple[str, str], ...]
+    """Name and digest of what the page was made from, for programs: `verify` compares them."""
     machines: Table
     hosts: Table
     frozen_on: Table

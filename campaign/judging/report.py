@@ -13,11 +13,12 @@ from typing import TYPE_CHECKING, Any
 from campaign import documents, files
 from campaign.collection import database
 from campaign.collection.collect import Collection, collect, require_intact
-from campaign.errors import CampaignError, ExitCode, StateError
+from campaign.errors import StateError
 from campaign.frozen import Frozen, check_recorded, read_frozen
 from campaign.judging.evaluation import Evaluation, evaluate, forget_verdict
 from campaign.judging.evidence import build_evidence, write_evidence
 from campaign.judging.provenance import Chain, build_provenance, frozen_candidates
+from campaign.judging.publication import publish
 from campaign.paths import HomePaths
 from campaign.record import registry
 from campaign.record.ledger import Ledger
@@ -25,12 +26,6 @@ from campaign.watching.extension import parse_extension
 
 if TYPE_CHECKING:
     from reports.verdict import Gate
-
-
-class ReportError(CampaignError):
-    """There is a verdict, but its report could not be rendered: a bug."""
-
-    exit_code = ExitCode.BUG
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,34 +89,6 @@ def _write_evidence(paths: HomePaths, frozen: Frozen, candidate: str) -> None:
     write_evidence(paths.evaluation(candidate), evidence)
 
 
-def _render(paths: HomePaths, candidate: str) -> Path:
-    # Imported here: plots and templates are slow to load, and only this command needs them.
-    from reports.errors import ReportError as RenderError  # noqa: PLC0415 - as above
-    from reports.render import write_report  # noqa: PLC0415 - as above
-
-    evaluation = paths.evaluation(candidate)
-    try:
-        write_report(protocol_path=paths.protocol, evaluation=evaluation.root, out=evaluation.report)
-    except RenderError as error:
-        raise ReportError("the verdict could not be rendered", where=error.where, why=error.what) from error
-    return evaluation.page
-
-
-def _record(ledger: Ledger, candidate: str, evaluation: Evaluation) -> None:
-    """Append the act, unless the last one about this candidate says the same."""
-    act = {
-        "candidate": candidate,
-        "verdict_sha256": evaluation.sha256,
-        "evidence_sha256": evaluation.verdict.evidence_sha256,
-        "outcome": evaluation.verdict.outcome,
-    }
-    earlier = [
-        entry.data for entry in ledger.entries if entry.act == "reported" and entry.data["candidate"] == candidate
-    ]
-    if not earlier or earlier[-1] != act:
-        ledger.append("reported", act)
-
-
 def report(paths: HomePaths, ledger: Ledger, *, candidate: str | None, environment: Mapping[str, str]) -> Report:
     """Collect, evaluate with the frozen acceptance, and render.
 
@@ -144,22 +111,19 @@ def report(paths: HomePaths, ledger: Ledger, *, candidate: str | None, environme
     require_intact(collection)
     _write_evidence(paths, frozen, name)
     judged = evaluate(paths, frozen, name, environment=environment)
-    files.replace(evaluation.verdict, judged.printed)
     chain = Chain(entries=ledger.entries, head=ledger.head)
     due = parse_extension(files.parse_json(judged.printed, where=str(evaluation.verdict))).due
     # Here once more: this may be a copy of the home in which the candidate was frozen.
     registry.register(paths, name, environment, time.time)
     known = registry.known_against(paths, frozen, frozen_candidates(ledger.entries), environment)
     provenance = build_provenance(frozen, collection, name, chain, due=due).replace(registry=known)
-    files.replace(evaluation.provenance, provenance.to_bytes())
-    page = _render(paths, name)
-    _record(ledger, name, judged)
+    publish(ledger, paths.protocol, evaluation, candidate=name, judged=judged, provenance=provenance)
     return Report(
         candidate=name,
         collection=collection,
         evaluation=judged,
         verdict=evaluation.verdict,
-        page=page,
+        page=evaluation.page,
         notes=(f"the registry of freezes was not read: {known.problem}",) if known.problem else (),
     )
 
