@@ -12,7 +12,7 @@ from collections.abc import Collection, Mapping, Sequence
 from acceptance import looks
 from acceptance.check_runs import Runs
 from acceptance.convergence_rules import ConvergenceRules
-from acceptance.formats import ATTEMPTS, CONVERGENCE
+from acceptance.formats import ATTEMPTS, CONVERGENCE, Ending
 from acceptance.gates import Finding, Problem
 from acceptance.looks import Look, Paired
 from acceptance.plan import Plan
@@ -73,7 +73,7 @@ def check(
     problems: list[Problem] = []
     if rules is None or rules.extension is None:
         return frozenset(), problems
-    tried = {row.slot for row in attempts}
+    tried = {row.slot for row in attempts if row.ending != Ending.VOID}
     for recipe in rules.recipes:
         first = plan.runs_of(recipe.name, rules.seeds)
         added = plan.runs_of(recipe.name, rules.extension.seeds)

@@ -85,6 +85,8 @@ class Ending(enum.StrEnum):
     STATE_MISMATCH = "state_mismatch"
     CHECKPOINT_REFUSED = "checkpoint_refused"
     HARNESS_ERROR = "harness_error"
+    VOID = "void"
+    """Made void by an amendment, however it ended: no ending that an attempt itself can have."""
 
 
 RETRIABLE = (

@@ -8,6 +8,10 @@ invalid.
 A run goes on in another segment where a pair or case starts anew, so that one whose segments are used up does not start
 again from nothing: `time_limit` allows no other attempt. Neither does `cancelled`, since whoever stops a run may have
 seen its curve. A run that nobody completed has no result, right or wrong, so that it is missing.
+
+Attempts that an amendment made void are numbered like all others and count for nothing, neither as a result nor among
+those that the protocol allows. An amendment makes the whole past of a slot void: a void attempt after one that is not
+cannot be.
 """
 
 from __future__ import annotations
@@ -45,7 +49,7 @@ def select(rows: Sequence[AttemptRow], rules: Retries, *, is_run: bool = False) 
     """Choose among the attempts at one slot.
 
     Args:
-        rows: All rows of attempts.csv with this slot, in any order.
+        rows: All rows of attempts.csv with this slot, in any order, void ones included.
         rules: The retry rule.
         is_run: Whether the slot is a training run.
     """
@@ -53,18 +57,30 @@ def select(rows: Sequence[AttemptRow], rules: Retries, *, is_run: bool = False) 
         only_others = {Ending.TIME_LIMIT.value, Ending.WINDOW_SHORT.value, Ending.CANCELLED.value}
         rules = replace(rules, again=rules.again - only_others, again_once=rules.again_once - only_others)
     ordered = sorted(rows, key=lambda row: row.attempt)
-    numbers = [row.attempt for row in ordered]
     if not ordered:
         return _refused("no attempt", Finding.MISSING)
-    if numbers != list(range(1, len(ordered) + 1)):
-        listed = ", ".join(str(number) for number in numbers)
-        return _refused(f"attempts {listed} are not numbered from 1 without a gap")
-    if len(ordered) > rules.max_attempts:
-        return _refused(f"{len(ordered)} attempts, and the protocol allows {rules.max_attempts}")
-    found = _first_completed(ordered, rules)
-    if is_run and all(row.ending != Ending.COMPLETED for row in ordered):
+    if reason := _misnumbered(ordered):
+        return _refused(reason)
+    valid = [row for row in ordered if row.ending != Ending.VOID]
+    if not valid:
+        return _refused(f"all attempts so far ({len(ordered)}) are void, and no other was made", Finding.MISSING)
+    if len(valid) > rules.max_attempts:
+        return _refused(f"{len(valid)} attempts, and the protocol allows {rules.max_attempts}")
+    found = _first_completed(valid, rules)
+    if is_run and all(row.ending != Ending.COMPLETED for row in valid):
         return replace(found, finding=Finding.MISSING)
     return found
+
+
+def _misnumbered(ordered: Sequence[AttemptRow]) -> str:
+    """Return why attempts in order of their numbers cannot be all there are at a slot; empty if they can."""
+    numbers = [row.attempt for row in ordered]
+    if numbers != list(range(1, len(ordered) + 1)):
+        return f"attempts {', '.join(str(number) for number in numbers)} are not numbered from 1 without a gap"
+    is_void = [row.ending == Ending.VOID for row in ordered]
+    if sorted(is_void, reverse=True) != is_void:
+        return f"attempt {1 + is_void.index(False)} is not void, and a later one is"
+    return ""
 
 
 def _first_completed(ordered: Sequence[AttemptRow], rules: Retries) -> Selection:
@@ -79,7 +95,7 @@ def _first_completed(ordered: Sequence[AttemptRow], rules: Retries) -> Selection
         earlier.append(row.ending)
     if len(ordered) == rules.max_attempts:
         return _refused(f"all {len(ordered)} attempts ended without a result, the last one {earlier[-1]}")
-    return _refused(f"attempt {len(ordered)} ended {earlier[-1]} and no other was made", Finding.MISSING)
+    return _refused(f"attempt {ordered[-1].attempt} ended {earlier[-1]} and no other was made", Finding.MISSING)
 
 
 def _completed(row: AttemptRow, *, doubled: bool) -> Selection:

@@ -232,7 +232,7 @@ _ENDING_OF_STATE = {
 }
 
 
-_REASONS = frozenset(ending.value for ending in Ending) - {Ending.COMPLETED.value}
+_REASONS = frozenset(ending.value for ending in Ending) - {Ending.COMPLETED.value, Ending.VOID.value}
 """Reasons of ended.json that are also the ending of the attempts which were not made."""
 
 

@@ -113,6 +113,12 @@ def test_a_single_try_at_an_extension_that_was_not_needed_is_invalid(tmp_path: P
     assert finding_of(campaign) == "invalid"
 
 
+def test_a_void_try_at_an_extension_that_is_no_longer_needed_is_none(tmp_path: Path) -> None:
+    campaign = extended(tmp_path, *CLOSE)
+    add_run(campaign, slot_of(campaign, seed=49), "3.4", ending=Ending.VOID)
+    assert finding_of(campaign) == "met"
+
+
 def test_the_baselines_runs_of_an_extension_may_be_there_before_anybody_needs_them(tmp_path: Path) -> None:
     campaign = extended(tmp_path, *CLOSE)
     for seed in ADDED:

@@ -303,7 +303,7 @@ def test_an_odd_number_of_pairs_above_one_is_refused() -> None:
 
 
 @pytest.mark.parametrize(
-    "ending", ["crash", "hang", "non_finite", "rubbish", "clock_disagreement", "completed", "tired"]
+    "ending", ["crash", "hang", "non_finite", "rubbish", "clock_disagreement", "completed", "void", "tired"]
 )
 def test_the_fault_of_a_side_cannot_be_tried_again(ending: str) -> None:
     value = document()

@@ -13,7 +13,7 @@ RULES = Retries(
     again=frozenset(ending.value for ending in RETRIABLE if ending is not Ending.WINDOW_SHORT),
     again_once=frozenset({Ending.WINDOW_SHORT.value}),
 )
-FINAL = [ending for ending in Ending if ending not in RETRIABLE and ending is not Ending.COMPLETED]
+FINAL = [ending for ending in Ending if ending not in (*RETRIABLE, Ending.COMPLETED, Ending.VOID)]
 
 
 def row(attempt: int, ending: str, *, sealed: bool = True, node: str = "node1") -> AttemptRow:
@@ -108,3 +108,57 @@ def test_an_unsealed_attempt_cannot_count() -> None:
 
 def test_an_attempt_without_a_node_cannot_count() -> None:
     assert select([row(1, "completed", node="")], RULES).finding is Finding.INVALID
+
+
+# --- what an amendment made void --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("num_void", [1, 2, 5])
+def test_void_attempts_count_for_nothing_and_the_next_one_counts(num_void: int) -> None:
+    found = choose(*["void"] * num_void, "completed")
+    assert found.attempt is not None
+    assert (found.attempt.attempt, found.finding) == (num_void + 1, Finding.MET)
+
+
+def test_void_attempts_leave_the_slot_all_its_attempts() -> None:
+    found = choose("void", "void", "lost", "lost", "completed")
+    assert found.attempt is not None
+    assert found.attempt.attempt == 5
+    used_up = choose("void", "void", "lost", "lost", "lost")
+    assert (used_up.attempt, used_up.finding) == (None, Finding.INVALID)
+    assert "all 3 attempts" in used_up.reason
+    too_many = choose("void", "lost", "lost", "lost", "completed")
+    assert "4 attempts" in too_many.reason
+
+
+def test_a_slot_with_void_attempts_alone_is_missing() -> None:
+    found = choose("void", "void")
+    assert (found.attempt, found.finding) == (None, Finding.MISSING)
+    assert "all attempts so far (2) are void" in found.reason
+
+
+@pytest.mark.parametrize("endings", [["completed", "void"], ["void", "lost", "void"], ["crash", "void", "completed"]])
+def test_a_void_attempt_after_a_valid_one_is_invalid(endings: list[str]) -> None:
+    found = choose(*endings)
+    assert (found.attempt, found.finding) == (None, Finding.INVALID)
+    assert "is not void, and a later one is" in found.reason
+
+
+def test_the_ending_of_what_comes_after_void_attempts_decides_as_ever() -> None:
+    assert choose("void", "crash", "completed").finding is Finding.INVALID
+    short = choose("void", "window_short", "completed")
+    assert short.doubled
+    waiting = choose("void", "lost")
+    assert (waiting.finding, waiting.reason) == (Finding.MISSING, "attempt 2 ended lost and no other was made")
+
+
+def test_a_void_attempt_does_not_fill_a_gap_of_the_numbers() -> None:
+    found = select([row(2, "void"), row(3, "completed")], RULES)
+    assert (found.attempt, found.finding) == (None, Finding.INVALID)
+    assert "without a gap" in found.reason
+
+
+def test_a_run_whose_only_completed_attempt_is_void_is_missing() -> None:
+    rows = [row(1, "void"), row(2, "crash")]
+    assert select(rows, RULES, is_run=True).finding is Finding.MISSING
+    assert select([*rows[:1], row(2, "completed")], RULES, is_run=True).finding is Finding.MET
