@@ -100,6 +100,34 @@ class EndedAttempt(Document):
     source: str
 
 
+Change: TypeAlias = Literal["platform", "node", "interpreter", "data", "procedure"]
+"""What an amendment says has changed."""
+
+
+class Amended(Document):
+    """Data of ``amended``: some slots' attempts so far are void, and why. The protocol stays as it is."""
+
+    what: Change
+    changed: str
+    """What changed, in a person's words."""
+    void: tuple[str, ...]
+    """Slots whose whole past is void, by name."""
+    voided_attempts: dict[str, Positive]
+    """Of each of them the attempts so far: these are void."""
+    valid: str
+    """Which slots stay valid."""
+    keep_reason: str
+    """Why they do, in a person's words."""
+    by: str
+    reason: str
+    after_report: bool
+    """Whether a report had shown how attempts that are now void had ended."""
+    shown: tuple[str, ...]
+    """The slots of which that is so."""
+    platform: bool
+    """Whether attempts from here on may be on another platform than those before."""
+
+
 class SeenReceipts(Document):
     """Data of ``sealed``: receipts that were there when a command looked, and must be there from then on."""
 
@@ -182,6 +210,10 @@ class History:
     """SHA-256 of the verdict of the last report on each candidate."""
     candidates: list[str] = field(default_factory=list)
     """Ids of the frozen candidates, oldest first."""
+    amendments: dict[int, Amended] = field(default_factory=dict)
+    """By the ledger's number, oldest first."""
+    voided: dict[str, int] = field(default_factory=dict)
+    """Number of the last attempt that is void, by slot: it and all before it are."""
 
     def attempts(self, slot: str) -> list[Attempt]:
         """Return a slot's attempts in order of their numbers, each of a run segment by segment."""
@@ -191,6 +223,15 @@ class History:
     def attempt(self, key: AttemptKey) -> Attempt:
         """Return one attempt, or one segment of an attempt at a run; KeyError if it was never intended."""
         return self.slots[key.slot][key]
+
+    def is_void(self, slot: str, attempt: int) -> bool:
+        """Return whether an amendment made an attempt void."""
+        return attempt <= self.voided.get(slot, 0)
+
+    def voided_by(self, slot: str, attempt: int) -> int | None:
+        """Return the ledger's number of the amendment that made an attempt void; None if it is not void."""
+        numbers = (seq for seq, one in self.amendments.items() if attempt <= one.voided_attempts.get(slot, 0))
+        return next(numbers, None)
 
     def open_submissions(self) -> list[Submission]:
         """Return the submissions that were intended but have no job, in order; not those that a person gave up."""
@@ -295,6 +336,20 @@ def _note_reported(history: History, entry: Entry) -> None:
     history.reported[candidate] = verdict
 
 
+def _note_amended(history: History, entry: Entry) -> None:
+    data = _parse(Amended, entry)
+    where = f"ledger.jsonl:{entry.seq}"
+    if not data.void or sorted(data.void) != sorted(data.voided_attempts):
+        raise EvidenceError("amended does not say which attempts are void", where=where)
+    for slot, number in data.voided_attempts.items():
+        so_far = max((key.attempt for key in history.slots.get(slot, {})), default=0)
+        if number != so_far or history.is_void(slot, number):
+            what = f"amended makes {number} attempt(s) at {slot} void, where {so_far} had been made"
+            raise EvidenceError(what, where=where)
+    history.amendments[entry.seq] = data
+    history.voided |= data.voided_attempts
+
+
 _NOTES: dict[str, Callable[[History, Entry], None]] = {
     "intent": _note_intent,
     "submitted": _note_submitted,
@@ -305,6 +360,7 @@ _NOTES: dict[str, Callable[[History, Entry], None]] = {
     "collected": _note_sealed,
     "froze_candidate": _note_candidate,
     "reported": _note_reported,
+    "amended": _note_amended,
 }
 
 
