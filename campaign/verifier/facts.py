@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
+
+from . import strict
+from .digests import Digests
 
 Json = Any
 """A parsed JSON value: the checks read documents field by field, through `strict.Node`."""
@@ -107,6 +110,8 @@ class Facts:
 
     root: Path
     options: Options
+    digests: Digests
+    """What lies in the home, and the digest of each file."""
     withheld: Mapping[str, tuple[int, str]] = field(default_factory=dict)
     """Files that an export left out, by path relative to the home: bytes and SHA-256."""
     manifest: Mapping[str, Json] = field(default_factory=dict)
@@ -124,3 +129,28 @@ class Facts:
     """What has a receipt and was found whole, by name."""
     verdicts: dict[str, bytes] = field(default_factory=dict)
     """The verdict that the frozen acceptance gave again, by candidate; only where the evidence is intact."""
+    memo: dict[str, Any] = field(default_factory=dict)
+    """What a module derived from all this and keeps for the next check, by the module's name."""
+
+    @classmethod
+    def open(cls, root: Path, options: Options, withheld: Mapping[str, tuple[int, str]] | None = None) -> Self:
+        """List a home, and know nothing else about it yet. Close `digests` at the end.
+
+        Args:
+            root: The home.
+            options: What was asked for.
+            withheld: See `Facts.withheld`.
+        """
+        known = dict(withheld or {})
+        return cls(root=root, options=options, withheld=known, digests=Digests(str(root), known))
+
+    def document(self, path: str) -> strict.Node:
+        """Read a JSON document whose outermost value is an object.
+
+        Args:
+            path: Relative to the home.
+
+        Raises:
+            EvidenceError: It is not there, cannot be read, or is not strict JSON.
+        """
+        return strict.read(self.digests.read(path), path)

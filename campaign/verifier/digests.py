@@ -1,0 +1,314 @@
+"""Everything that lies in a home, with size, mode and digest: each file is read once, and all checks ask here.
+
+The folder is listed once, before anything is read. A path is opened only if it was found then, so that no document can
+name a file outside the home; links are listed and never followed. Large files are hashed by threads from the beginning
+(hashlib lets others run meanwhile); small ones when they are first asked for, which is cheaper than handing them over.
+"""
+
+from __future__ import annotations
+
+import enum
+import hashlib
+import os
+import stat
+from collections.abc import Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import Self
+
+from .findings import EvidenceError
+
+_LARGE_BYTES = 1 << 19
+_CHUNK_BYTES = 1 << 20
+_OPEN = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC  # a pipe must not wait for its writer
+MAX_DOCUMENT_BYTES = 1 << 30
+"""More than any document has: what is larger is not read into memory."""
+
+
+class Kind(enum.StrEnum):
+    """What something is, as the tree digest spells it."""
+
+    FILE = "f"
+    FOLDER = "d"
+    LINK = "l"
+    OTHER = "o"
+    """A device, a pipe, a socket."""
+
+
+_WORDS = {Kind.FILE: "a file", Kind.FOLDER: "a folder", Kind.LINK: "a symbolic link", Kind.OTHER: "no file or folder"}
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """Something in the home.
+
+    Attributes:
+        path: Relative to the home, with ``/``; what is not UTF-8 as `os.fsdecode` has it.
+        kind: What it is.
+        mode: ``755`` or ``644`` of a file, as the tree digest counts it; ``755`` of a folder, ``777`` of a link.
+        num_bytes: Size of a file.
+        target: Of a link.
+        withheld: Whether an export left its content out: then only its digest is known, and no mode.
+    """
+
+    path: str
+    kind: Kind
+    mode: str
+    num_bytes: int
+    target: str = ""
+    withheld: bool = False
+
+    @property
+    def word(self) -> str:
+        """What it is, for messages."""
+        return _WORDS[self.kind]
+
+
+@dataclass(slots=True)
+class Digests:
+    """The listing of a home, and the digests of its files. Use it in a ``with`` statement.
+
+    Attributes:
+        root: The home.
+        withheld: What an export left out, by path relative to the home: bytes and SHA-256.
+    """
+
+    root: str
+    withheld: Mapping[str, tuple[int, str]] = field(default_factory=dict)
+    num_threads: int = field(default_factory=lambda: min(8, os.cpu_count() or 1))
+    _found: dict[str, Found] = field(init=False, default_factory=dict)
+    _names: dict[str, tuple[str, ...]] = field(init=False, default_factory=dict)
+    _unreadable: dict[str, str] = field(init=False, default_factory=dict)
+    _sha256: dict[str, str] = field(init=False, default_factory=dict)
+    _under_way: dict[str, Future[str]] = field(init=False, default_factory=dict)
+    _pool: ThreadPoolExecutor = field(init=False)
+
+    def __post_init__(self) -> None:
+        """List the home, and begin with the large files."""
+        self._list("")
+        self._add_withheld()
+        self._pool = ThreadPoolExecutor(self.num_threads, thread_name_prefix="digest")
+
+    def __enter__(self) -> Self:
+        """Return the store."""
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """End the threads."""
+        self.close()
+
+    def close(self) -> None:
+        """End the threads; what they had not begun is not hashed."""
+        self._pool.shutdown(wait=True, cancel_futures=True)
+
+    def hash_ahead(self, *, but: tuple[str, ...] = ()) -> None:
+        """Begin to hash the large files in other threads.
+
+        Args:
+            but: Folders of the home that nobody will ask for.
+        """
+        for path, found in self._found.items():
+            is_large = found.kind is Kind.FILE and found.num_bytes >= _LARGE_BYTES and not found.withheld
+            if is_large and path not in self._sha256 and path.partition("/")[0] not in but:
+                self._under_way.setdefault(path, self._pool.submit(self._digest, path))
+
+    # --- what there is ------------------------------------------------------------------------------------------------
+
+    def get(self, path: str) -> Found | None:
+        """Return what lies at a path; None if nothing does."""
+        return self._found.get(path)
+
+    def is_file(self, path: str) -> bool:
+        """Return whether a regular file lies at a path."""
+        found = self._found.get(path)
+        return found is not None and found.kind is Kind.FILE
+
+    def is_folder(self, path: str) -> bool:
+        """Return whether a folder lies at a path; the home itself is ``""``."""
+        return path in self._names
+
+    def names(self, folder: str) -> tuple[str, ...]:
+        """Return the names of what lies in a folder, sorted; none if it is no folder."""
+        return self._names.get(folder, ())
+
+    def below(self, folder: str) -> Iterator[Found]:
+        """Yield everything below a folder, folders before what they hold; `folder` itself is left out."""
+        pending = [folder]
+        while pending:
+            current = pending.pop()
+            prefix = f"{current}/" if current else ""
+            here = [self._found[prefix + name] for name in self.names(current)]
+            yield from here
+            pending += [found.path for found in reversed(here) if found.kind is Kind.FOLDER]
+
+    @property
+    def unreadable(self) -> Mapping[str, str]:
+        """Folders that could not be listed, and why: what they hold is not known."""
+        return self._unreadable
+
+    # --- content ------------------------------------------------------------------------------------------------------
+
+    def require_file(self, path: str) -> Found:
+        """Return the regular file at a path.
+
+        Raises:
+            EvidenceError: There is none.
+        """
+        found = self._found.get(path)
+        if found is None:
+            raise EvidenceError(path, "is not there")
+        if found.kind is not Kind.FILE:
+            raise EvidenceError(path, f"is {found.word} where a file should be")
+        return found
+
+    def sha256(self, path: str) -> str:
+        """Return the digest of a file; of one that was withheld, what the export says.
+
+        Raises:
+            EvidenceError: There is no file, or it cannot be read.
+        """
+        known = self._sha256.get(path)
+        if known is not None:
+            return known
+        self.require_file(path)
+        under_way = self._under_way.get(path)
+        digest = under_way.result() if under_way is not None else self._digest(path)
+        self._sha256[path] = digest
+        return digest
+
+    def read(self, path: str) -> bytes:
+        """Return the content of a file; its digest is that of these very bytes.
+
+        Raises:
+            EvidenceError: There is no file, it cannot be read, was withheld, or changed since it was hashed.
+        """
+        found = self.require_file(path)
+        if found.withheld:
+            raise EvidenceError(path, "was withheld from this copy, and is needed")
+        if found.num_bytes > MAX_DOCUMENT_BYTES:
+            raise EvidenceError(path, f"has {found.num_bytes} bytes: too many for a document")
+        data = _read(self._whole(path), path)
+        digest = hashlib.sha256(data).hexdigest()
+        if self._sha256.setdefault(path, digest) != digest:
+            raise EvidenceError(path, "changed while it was looked at: nobody may write to a home that is verified")
+        return data
+
+    def contradiction(self, path: str, num_bytes: int | None, sha256: str) -> str:
+        """Return why a file is not the one that something sealed; empty if it is.
+
+        Args:
+            path: Relative to the home.
+            num_bytes: The size that was sealed; None where none was.
+            sha256: The digest that was sealed.
+        """
+        try:
+            found = self.sha256(path)
+        except EvidenceError as error:
+            return error.what
+        if found != sha256:
+            return f"its SHA-256 is {found}, sealed was {sha256}"
+        size = self._found[path].num_bytes
+        if num_bytes is not None and size != num_bytes:
+            return f"it has {size} bytes, sealed were {num_bytes}"
+        return ""
+
+    # --- the disk -----------------------------------------------------------------------------------------------------
+
+    def _whole(self, path: str) -> str:
+        return f"{self.root}/{path}"
+
+    def _digest(self, path: str) -> str:
+        return _hash(self._whole(path), path, self._found[path].num_bytes)
+
+    def _list(self, folder: str) -> None:
+        pending = [folder]
+        while pending:
+            current = pending.pop()
+            names: list[str] = []
+            prefix = f"{current}/" if current else ""
+            try:
+                with os.scandir(self._whole(current) if current else self.root) as children:
+                    for child in children:
+                        found = _look(child, prefix + child.name)
+                        names.append(child.name)
+                        self._found[found.path] = found
+                        if found.kind is Kind.FOLDER:
+                            pending.append(found.path)
+            except OSError as error:
+                self._unreadable[current or "."] = error.strerror or str(error)
+            names.sort(key=os.fsencode)
+            self._names[current] = tuple(names)
+
+    def _add_withheld(self) -> None:
+        for path, (num_bytes, sha256) in self.withheld.items():
+            if path in self._found:
+                continue  # it is here after all: its own bytes speak
+            self._found[path] = Found(path=path, kind=Kind.FILE, mode="", num_bytes=num_bytes, withheld=True)
+            self._sha256[path] = sha256
+            self._enter(path)
+
+    def _enter(self, path: str) -> None:
+        """Put a withheld file into the listing of its folder, and the folder into that of its own."""
+        folder, _, name = path.rpartition("/")
+        if name not in self._names.get(folder, ()):
+            self._names[folder] = tuple(sorted((*self._names.get(folder, ()), name), key=os.fsencode))
+        if folder and folder not in self._found:
+            self._found[folder] = Found(path=folder, kind=Kind.FOLDER, mode="755", num_bytes=0)
+            self._enter(folder)
+
+
+def _look(child: os.DirEntry[str], path: str) -> Found:
+    about = child.stat(follow_symlinks=False)
+    mode = about.st_mode
+    if stat.S_ISREG(mode):
+        return Found(path, Kind.FILE, "755" if mode & stat.S_IXUSR else "644", about.st_size)
+    if stat.S_ISDIR(mode):
+        return Found(path, Kind.FOLDER, "755", 0)
+    if stat.S_ISLNK(mode):
+        return Found(path, Kind.LINK, "777", 0, target=os.readlink(child.path))  # noqa: PTH115 - no Path for each of many files
+    return Found(path, Kind.OTHER, "", 0)
+
+
+def _open(whole: str, path: str) -> int:
+    try:
+        descriptor = os.open(whole, _OPEN)
+    except OSError as error:
+        raise EvidenceError(path, f"cannot be read: {error.strerror or error}") from error
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise EvidenceError(path, "is no longer a file")
+    return descriptor
+
+
+def _read(whole: str, path: str) -> bytes:
+    descriptor = _open(whole, path)
+    try:
+        # One call reads a small file whole, and a second one finds its end.
+        parts = []
+        while part := os.read(descriptor, _CHUNK_BYTES):
+            parts.append(part)
+    except OSError as error:
+        raise EvidenceError(path, f"cannot be read: {error.strerror or error}") from error
+    finally:
+        os.close(descriptor)
+    return b"".join(parts)
+
+
+def _hash(whole: str, path: str, num_bytes: int) -> str:
+    if num_bytes < _LARGE_BYTES:
+        return hashlib.sha256(_read(whole, path)).hexdigest()
+    digest = hashlib.sha256()
+    buffer = bytearray(_CHUNK_BYTES)
+    view = memoryview(buffer)
+    descriptor = _open(whole, path)
+    try:
+        while size := os.readv(descriptor, [buffer]):
+            digest.update(view[:size])
+    except OSError as error:
+        raise EvidenceError(path, f"cannot be read: {error.strerror or error}") from error
+    finally:
+        os.close(descriptor)
+    return digest.hexdigest()
