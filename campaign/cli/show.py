@@ -32,7 +32,8 @@ def command(home: HomePaths, output: Output, slot: str) -> None:
     view, name = find_slot(desk, slot)
     status = view.slots[name]
     python = desk.frozen.manifest.harness_python
-    described = [describe_attempt(home, view, attempt, harness_python=python) for attempt in status.attempts]
+    made = (*status.void, *status.attempts)
+    described = [describe_attempt(home, view, attempt, harness_python=python) for attempt in made]
     value = {"slot": name, "phase": status.slot.phase, "kind": status.slot.kind, "state": status.state.value}
     output.result(slot_text(status, described), {**value, "attempts": described})
 

@@ -103,11 +103,15 @@ class CaseBook:
 
     pilots: list[PilotInputs] = field(default_factory=list)
     canonical: dict[str, str] = field(default_factory=dict)
-    """Digest of the inputs of each workload: those of the first completed pilot."""
+    """Digest of the inputs of each workload: those of the first completed pilot that is not void."""
     workers: dict[str, int] = field(default_factory=dict)
     """Number of workers whose state these inputs hold."""
     used: list[tuple[str, str, documents.CaseReceipt]] = field(default_factory=list)
-    """Place and workload of every case, and how it was run."""
+    """Place and workload of every case that is not void, and how it was run."""
+    used_void: list[tuple[str, str, documents.CaseReceipt]] = field(default_factory=list)
+    """The same of void ones."""
+    recorded: dict[str, set[str]] = field(default_factory=dict)
+    """Digests of the inputs of each workload that any completed pilot recorded, void ones included."""
     is_open: bool = False
     """Whether a baseline's pilot is under way, or left no list of what it had written."""
 
@@ -117,11 +121,14 @@ class CaseBook:
         planned: documents.PlannedAttempt,
         protocol: documents.Protocol,
         folder: AttemptPaths,
+        *,
+        is_void: bool,
     ) -> None:
         """Note a sealed attempt that was found right."""
         completed = sealed.receipt.ending is Ending.COMPLETED
         if sealed.receipt.case is not None:
-            self.used.append((str(folder.receipt), planned.workload, sealed.receipt.case))
+            used = self.used_void if is_void else self.used
+            used.append((str(folder.receipt), planned.workload, sealed.receipt.case))
         if not records_inputs(planned, protocol):
             return
         data = sealed.kept.get(INPUTS)
@@ -131,7 +138,9 @@ class CaseBook:
         sha256 = files.sha256_bytes(data)
         inputs = documents.Inputs.parse(data, where=str(folder.inputs))
         self.pilots.append(PilotInputs(where=str(folder.inputs), sha256=sha256, inputs=inputs, completed=completed))
-        if completed and planned.workload not in self.canonical:
+        if completed:
+            self.recorded.setdefault(planned.workload, set()).add(sha256)
+        if completed and not is_void and planned.workload not in self.canonical:
             self.canonical[planned.workload] = sha256
             self.workers[planned.workload] = len({one.worker for one in inputs.state})
 
@@ -145,6 +154,9 @@ class CaseBook:
             elif case.num_workers != self.workers[workload]:
                 what = f"it compared {case.num_workers} workers, the pilot recorded {self.workers[workload]}"
                 yield Finding(where=where, what=what)
+        for where, workload, case in self.used_void:
+            if case.inputs_sha256 not in self.recorded.get(workload, ()):
+                yield Finding(where=where, what=f"it ran on the inputs {case.inputs_sha256}, which no pilot recorded")
 
 
 def summaries(

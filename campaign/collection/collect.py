@@ -11,7 +11,7 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import groupby
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -174,11 +174,12 @@ def _take(plans: Plans, whole: Whole, tries: Sequence[Try], found: _Found) -> No
     if first.is_open:
         found.running += 1
     else:
-        found.records[whole] = record_of(first)
+        found.records[whole] = record_of(first, is_void=plans.history.is_void(*whole))
         found.taken[first.key] = first
     protocol = plans.frozen.protocol
     if first.sealed is not None and first.planned is not None:
-        found.book.note(first.sealed, first.planned, protocol, first.folder)
+        is_void = plans.history.is_void(*whole)
+        found.book.note(first.sealed, first.planned, protocol, first.folder, is_void=is_void)
     else:
         slot = plans.slots.get(first.attempt.slot)
         found.book.is_open |= slot is not None and records_inputs(slot, protocol)
@@ -215,7 +216,8 @@ def _take_run(plans: Plans, whole: Whole, tries: Sequence[Try], found: _Found) -
         segments = [segment_of(one) for one in ended]
         found.going[whole] = {one.segment: (one.ending.value, one.receipt_sha256) for one in segments}
         return
-    found.records[whole] = run_record(ended, next(one for one in tries if one.key == last.attempt.key))
+    decided = next(one for one in tries if one.key == last.attempt.key)
+    found.records[whole] = run_record(ended, decided, is_void=plans.history.is_void(*whole))
 
 
 # --- the whole home ---------------------------------------------------------------------------------------------------
@@ -289,10 +291,15 @@ def _key_of(name: str) -> AttemptKey:
 
 
 def _refuse_early(frozen: Frozen, history: acts.History, found: _Found) -> None:
-    """Refuse every attempt at a run that was planned while the one before it could still go on."""
+    """Refuse every attempt at a run that was planned while the one before it could still go on.
+
+    One that is void goes on no more, whatever it ended with.
+    """
     rules = frozen.protocol.convergence
     for (slot, number), chain in list(found.chains.items()):
         following = (slot, number + 1)
+        if history.is_void(slot, number):
+            continue
         if rules is not None and any(key.attempt == number + 1 for key in history.slots[slot]):
             findings = list(chains.check_next_attempt(chain, rules.max_segments))
             if findings:
@@ -358,6 +365,13 @@ def _conflict(paths: HomePaths, stored: Stored, record: AttemptRecord) -> Findin
     return conflict
 
 
+def _as_stored(before: Stored, record: AttemptRecord) -> AttemptRecord:
+    """Return what was read as it was before an amendment that the cache does not know of yet made it void."""
+    if record.before is None or before.raw == record.row.raw:
+        return record
+    return replace(record, row=record.before, before=None)
+
+
 def _name(whole: Whole) -> str:
     return AttemptKey(*whole).receipt_name
 
@@ -380,10 +394,11 @@ def _store(paths: HomePaths, session: Session, found: _Found) -> set[Whole]:
         before = stored.get(record.key)
         if before is None:
             new.append(record)
-        elif conflict := _conflict(paths, before, record):
+        elif conflict := _conflict(paths, before, _as_stored(before, record)):
             conflicts[record.key] = conflict
-        elif before.endings != record.endings:
-            database.delete_attempt(session, record.key)  # a receipt came late, or another segment
+        elif before.endings != record.endings or before.raw != record.row.raw:
+            # A receipt came late, or another segment, or it has become void.
+            database.delete_attempt(session, record.key)
             new.append(record)
     database.insert_attempts(session, new)
     found.findings.extend(conflicts.values())

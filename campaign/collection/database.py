@@ -47,8 +47,9 @@ from campaign.errors import CampaignError, InfrastructureError, StateError
 
 APPLICATION_ID = 0x43414D50
 """``CAMP``: what `file` and sqlite3 show as the owner of the format."""
-SCHEMA_VERSION = 3
-"""2: the tables of the numerical family. 3: runs in segments, and the stamps of what their checkpoints hold."""
+SCHEMA_VERSION = 4
+"""2: the tables of the numerical family. 3: runs in segments, and the stamps of what their checkpoints hold. 4: more
+endings, `void` among them."""
 LARGEST_DOUBLE = "1.7976931348623157e308"
 
 _STRICT = {"sqlite_strict": True}
@@ -428,6 +429,8 @@ class AttemptRecord:
 
     row: formats.Row
     """Its line of attempts.csv; the line number means nothing."""
+    before: formats.Row | None = None
+    """Of one that is void the line that it had before it was; None for all others."""
     receipt_sha256: str = ""
     """Empty, as what follows of its receipt, when there is none; of a run see its segments."""
     start_sha256: str = ""
@@ -453,8 +456,13 @@ class AttemptRecord:
 
     @property
     def ending(self) -> str:
-        """How it ended."""
+        """How it ended; ``void`` if an amendment made it so."""
         return str(self.row.values["ending"])
+
+    @property
+    def ended(self) -> str:
+        """How it ended, whether it is void or not."""
+        return str((self.before or self.row).values["ending"])
 
 
 def _values(row: formats.Row, table: formats.Table) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from acceptance import formats
 from campaign import documents
@@ -51,7 +52,7 @@ def _ending_of(one: Try) -> tuple[formats.Ending, str]:
     return ended.ending, ended.reason
 
 
-def _row_of(one: Try) -> formats.Row:
+def _row_of(one: Try, ending: formats.Ending) -> formats.Row:
     start = _start_of(one)
     fields = {
         "slot": one.attempt.slot,
@@ -60,10 +61,15 @@ def _row_of(one: Try) -> formats.Row:
         "node": start.host.node if start is not None else "",
         "device": start.device if start is not None else "",
         **_paths_of(one.sealed),
-        "ending": _ending_of(one)[0].value,
+        "ending": ending.value,
         "sealed": "true" if one.sealed is not None else "false",
     }
     return _attempt_row(fields, str(one.folder.receipt if one.sealed is not None else one.folder.root))
+
+
+def _made_void(record: AttemptRecord, one: Try) -> AttemptRecord:
+    """Return what is stored of an attempt once an amendment has made it void."""
+    return replace(record, row=_row_of(one, formats.Ending.VOID), before=record.row)
 
 
 def _files_of(one: Try) -> tuple[StoredFile, ...]:
@@ -71,29 +77,30 @@ def _files_of(one: Try) -> tuple[StoredFile, ...]:
     return tuple(StoredFile(name=file.name, bytes=file.bytes, sha256=file.sha256) for file in sealed)
 
 
-def record_of(one: Try) -> AttemptRecord:
+def record_of(one: Try, *, is_void: bool) -> AttemptRecord:
     """Return what is stored of an attempt that is no run.
 
     Of one without a receipt only the scheduler knows the ending; nothing that it measured is taken.
 
     Args:
         one: The attempt, found right; it has an ending.
+        is_void: Whether an amendment made it void.
 
     Raises:
         EvidenceError: It cannot be a line of attempts.csv.
     """
-    _, reason = _ending_of(one)
-    if one.sealed is None:
-        return AttemptRecord(row=_row_of(one), reason=reason, tables={})
-    return AttemptRecord(
-        row=_row_of(one),
-        receipt_sha256=one.sealed.receipt_sha256,
-        start_sha256=one.sealed.start_sha256,
-        kind=one.sealed.receipt.kind,
-        reason=reason,
-        files=_files_of(one),
-        tables=one.sealed.tables,
-    )
+    ending, reason = _ending_of(one)
+    record = AttemptRecord(row=_row_of(one, ending), reason=reason, tables={})
+    if one.sealed is not None:
+        record = replace(
+            record,
+            receipt_sha256=one.sealed.receipt_sha256,
+            start_sha256=one.sealed.start_sha256,
+            kind=one.sealed.receipt.kind,
+            files=_files_of(one),
+            tables=one.sealed.tables,
+        )
+    return _made_void(record, one) if is_void else record
 
 
 def segment_of(one: Try) -> SegmentRecord:
@@ -116,19 +123,22 @@ def segment_of(one: Try) -> SegmentRecord:
     )
 
 
-def run_record(segments: Sequence[Try], deciding: Try) -> AttemptRecord:
+def run_record(segments: Sequence[Try], deciding: Try, *, is_void: bool) -> AttemptRecord:
     """Return what is stored of an attempt at a run.
 
     Args:
         segments: Its segments that have an ending, in order, each found right.
         deciding: The one whose ending is the attempt's.
+        is_void: Whether an amendment made the attempt void.
 
     Raises:
         EvidenceError: It cannot be a line of attempts.csv.
     """
-    return AttemptRecord(
-        row=_row_of(deciding),
-        reason=_ending_of(deciding)[1],
+    ending, reason = _ending_of(deciding)
+    record = AttemptRecord(
+        row=_row_of(deciding, ending),
+        reason=reason,
         tables=deciding.sealed.tables if deciding.sealed is not None else {},
         segments=tuple(segment_of(one) for one in segments),
     )
+    return _made_void(record, deciding) if is_void else record

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from acceptance.formats import Ending
 from campaign import documents, files
 from campaign.collection import runs
 from campaign.collection.cases import check_attempt
@@ -176,7 +177,9 @@ def read_try(plans: Plans, attempt: acts.Attempt) -> Try:
         )
     planned, protocol = plans.attempt(attempt), plans.frozen.protocol
     sealed, findings = read_attempt(folder, expect(plans.frozen, planned, attempt.allocation))
-    if sealed is not None:
+    if sealed is not None and sealed.receipt.ending is Ending.VOID:
+        findings = (*findings, Finding(where=str(folder.receipt), what="no attempt can end void by itself"))
+    elif sealed is not None:
         is_known = plans.known.get(attempt.key.receipt_name) == sealed.receipt_sha256
         findings = (
             *check_job(sealed.start, allocation),

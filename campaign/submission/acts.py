@@ -310,6 +310,8 @@ def _note_ended(history: History, entry: Entry) -> None:
     known = history.slots.get(data.slot, {}).get(key)
     if known is None:
         raise EvidenceError(f"ended names an unknown attempt: {key.text}", where=f"ledger.jsonl:{entry.seq}")
+    if data.ending is Ending.VOID:
+        raise EvidenceError(f"{key.text} cannot end void by itself", where=f"ledger.jsonl:{entry.seq}")
     history.slots[data.slot][key] = replace(known, ended=data)
 
 

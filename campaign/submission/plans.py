@@ -81,13 +81,11 @@ def canonical_inputs(pilot: Receipt) -> str:
 def next_key(status: SlotStatus) -> AttemptKey:
     """Return the next try at a slot: another attempt or, of a run that was cut, the next segment of the last one."""
     if status.slot.kind != "run":
-        return AttemptKey(status.name, 1 + len(status.attempts))
-    if not status.attempts:
-        return AttemptKey(status.name, 1, 1)
-    last = status.attempts[-1].key
+        return AttemptKey(status.name, 1 + status.num_numbered)
     if status.state is SlotState.CUT:
+        last = status.attempts[-1].key
         return AttemptKey(last.slot, last.attempt, last.segment + 1)
-    return AttemptKey(last.slot, last.attempt + 1, 1)
+    return AttemptKey(status.name, 1 + status.num_numbered, 1)
 
 
 def _resume(
@@ -141,6 +139,7 @@ def _runnable(identity: str, side: Side, snapshot: SnapshotPaths, frozen: Frozen
         environment=environment,
         pass_environment=side.pass_environment,
         launch=side.launch,
+        reads=side.reads,
     )
 
 

@@ -306,6 +306,7 @@ def describe_attempt(paths: HomePaths, view: View, attempt: AttemptStatus, *, ha
     return {
         "attempt": attempt.attempt,
         **({"segment": attempt.segment, "run": segment} if segment is not None else {}),
+        "void": view.history.voided_by(attempt.slot, attempt.attempt),
         "state": attempt.state.value,
         "ending": attempt.ending.value if attempt.ending is not None else None,
         "reason": attempt.reason,
@@ -359,14 +360,17 @@ def slot_text(status: SlotStatus, described: list[dict[str, Any]]) -> str:
     lines = [f"{status.name}: {status.state.value}", f"  {slot.phase} {slot.kind}, order {' then '.join(slot.order)}"]
     if status.state is SlotState.NOT_DUE:
         lines.append("  a run of the extension, which no verdict on this candidate asks for: it is not submitted")
-    elif not described:
-        lines.append("  no attempt yet; next: campaign submit")
+    elif not status.attempts:
+        so_far = "no attempt that counts yet" if described else "no attempt yet"
+        lines.append(f"  {so_far}; next: campaign submit")
     elif status.state is SlotState.CUT:
         lines.append("  goes on from its newest checkpoint; next: campaign submit")
     for one in described:
         ending = one["ending"] or one["state"]
         which = f"attempt {one['attempt']}" + (f" segment {one['segment']}" if "segment" in one else "")
         lines += ["", f"{which}: {ending}" + (f" ({one['reason']})" if one["reason"] else "")]
+        if one["void"] is not None:
+            lines.append(f"  void by the amendment of ledger entry {one['void']}: it does not count")
         lines.append(
             f"  allocation {one['allocation']}, {one['cluster']} job {one['job'] or '-'}, node {one['node'] or '-'}"
         )

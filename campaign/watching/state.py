@@ -6,6 +6,8 @@ that the scheduler no longer knows becomes lost once it gave no sign of life for
 
 An attempt at a run is a chain of segments, each of which is looked at like an attempt of its own. Its ending is that of
 its last segment, and what decides about another attempt sees that one alone.
+
+What an amendment made void is as if it had not been, but for its number: a slot whose attempts are all void is planned.
 """
 
 from __future__ import annotations
@@ -193,7 +195,14 @@ class SlotStatus:
     """The slot's name with the candidate's id."""
     state: SlotState
     attempts: tuple[AttemptStatus, ...]
-    """In order; of a run every segment of every attempt."""
+    """Those that count, in order; of a run every segment of every attempt."""
+    void: tuple[AttemptStatus, ...] = ()
+    """Those before them, which an amendment made void: the slot is as if they had not been."""
+
+    @property
+    def num_numbered(self) -> int:
+        """The number of the last attempt so far, void ones included; 0 if there is none."""
+        return max((one.attempt for one in (*self.void, *self.attempts)), default=0)
 
     @property
     def chains(self) -> tuple[Chain, ...]:
@@ -442,9 +451,11 @@ def resolve_slots(
         if slot.side == "candidate" and not candidate:
             continue
         name = slot_for(slot.slot, candidate)
-        own = tuple(attempts[one.key] for one in history.attempts(name))
+        made = [attempts[one.key] for one in history.attempts(name)]
+        own = tuple(one for one in made if not history.is_void(one.slot, one.attempt))
+        void = tuple(one for one in made if history.is_void(one.slot, one.attempt))
         state = resolve_slot(own, protocol.retries, max_segments=max_segments if slot.kind == "run" else 0)
         if slot.slot in added and slot.workload not in due and state not in (SlotState.COMPLETED, *ACTIVE):
             state = SlotState.NOT_DUE
-        states[name] = SlotStatus(slot=slot, name=name, state=state, attempts=own)
+        states[name] = SlotStatus(slot=slot, name=name, state=state, attempts=own, void=void)
     return states
