@@ -31,7 +31,7 @@ from campaign.snapshot.entries import Entry, Origin, file_mode
 PACKAGE = "acceptance"
 CHILD = Path(verifier.__file__).with_name("child.py")
 TIMEOUT_S = 900.0
-_VERDICT_EXITS = (0, 3, 4)
+VERDICT_EXITS = (0, 3, 4)
 _PASSED_ON = ("LD_LIBRARY_PATH",)  # an interpreter of a module system may not start without it
 
 
@@ -340,7 +340,7 @@ def evaluate(
     done = run_program(program, arguments, root=paths.acceptance, environment=environment, timeout_s=timeout_s)
     if done.returncode == int(ExitCode.TAMPERED):
         raise TamperedError(_faults(done.stderr, evidence))
-    if done.returncode not in _VERDICT_EXITS:
+    if done.returncode not in VERDICT_EXITS:
         raise _failed(done)
     verdict = read_verdict(done.stdout, done.returncode, _expected(frozen, candidate))
     return Evaluation(verdict=verdict, printed=done.stdout)
