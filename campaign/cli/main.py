@@ -45,6 +45,10 @@ COMMANDS = {
         "campaign.cli.cancel",
         "End every job of this campaign that has not ended, and give up submissions that never reached a scheduler.",
     ),
+    "amend": Entry(
+        "campaign.cli.amend",
+        "Record that something changed meanwhile, and that attempts before it do not count.",
+    ),
     "unlock": Entry(
         "campaign.cli.unlock",
         "Remove the lock that a process left which is gone for good, such as on a host that crashed.",
@@ -52,6 +56,22 @@ COMMANDS = {
     "collect": Entry("campaign.cli.collect", "Check what the attempts left and store it in campaign.sqlite."),
     "report": Entry(
         "campaign.cli.report", "Collect, let the frozen acceptance judge, render the report and print the gate table."
+    ),
+    "decide": Entry(
+        "campaign.cli.decide",
+        "Record who made which side the default, or asked for the baseline's retirement, and why; or list that.",
+    ),
+    "check-deployed": Entry(
+        "campaign.cli.check_deployed",
+        "Compare a deployed tree, lock file and interpreter with the snapshot that was qualified.",
+    ),
+    "seal": Entry(
+        "campaign.cli.seal",
+        "Close a campaign, and print one line to keep elsewhere: whoever has it can show that nothing changed since.",
+    ),
+    "prune": Entry(
+        "campaign.cli.prune",
+        "Remove what can be made again, and record it: compiled code, and what killed writers left.",
     ),
     "rerun": Entry(
         "campaign.cli.rerun", "Run a completed numerical case again and compare its numbers with the retained ones."

@@ -22,14 +22,24 @@ ARGUMENTS: dict[str, tuple[tuple[str, ...], int]] = {
     "status": (("--home", "HOME"), 0),
     "show": (("--home", "HOME", "baseline/solo/sync-b4/r1"), 0),
     "cancel": (("--home", "HOME", "--yes"), 0),
+    "amend": (("--home", "HOME", "--list"), 0),
     "unlock": (("--home", "HOME", "--reason", "to be sure"), 0),
     "collect": (("--home", "HOME"), 0),
     "report": (("--home", "JUDGED"), 4),
+    "decide": (("--home", "HOME"), 0),
+    "check-deployed": (("NEW", "--home", "HOME", "--side", "baseline"), 3),
     "rerun": (("--home", "HOME", "baseline/solo/sync-4/r1"), 2),
     "doctor": (("--home", "HOME"), 0),
 }
 """Arguments for each command, and the exit code: a home without evidence is wanting, and has nothing to run again."""
-NOT_FROM_THE_ENVIRONMENT = {"submit --yes", "submit --dry-run", "submit --wait", "cancel --yes", "report --exit-zero"}
+NOT_FROM_THE_ENVIRONMENT = {
+    "submit --yes",
+    "submit --dry-run",
+    "submit --wait",
+    "cancel --yes",
+    "amend --yes",
+    "report --exit-zero",
+}
 """Options that say yes for a person, or hide something: they are meant for one command line only."""
 
 
@@ -78,7 +88,7 @@ def twins(name: str, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     options = [one for one in get(name).params if isinstance(one, click.Option)]
     found = {}
     for option in options:
-        monkeypatch.setenv(f"CAMPAIGN_{name.upper()}_{(option.name or '').upper()}", "1")
+        monkeypatch.setenv(f"CAMPAIGN_{name.upper().replace('-', '_')}_{(option.name or '').upper()}", "1")
         found[f"{name} {option.opts[0]}"] = option.resolve_envvar_value(context)
     return found
 
