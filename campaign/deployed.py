@@ -16,6 +16,7 @@ from typing import Any, Literal, TypeAlias
 
 from campaign import files
 from campaign.documents import Entry as Act
+from campaign.documents import RunSide
 from campaign.errors import ConfigError, EvidenceError, StateError
 from campaign.freezing.machine import Interpreter
 from campaign.paths import HomePaths
@@ -25,7 +26,6 @@ from campaign.snapshot.entries import Entry, Origin, file_mode, show
 from campaign.snapshot.listing import read_listing
 from campaign.snapshot.scan import Scan, scan_tree
 
-SideKey: TypeAlias = Literal["baseline", "candidate"]
 Kind: TypeAlias = Literal["missing", "added", "changed", "unknown"]
 _HOOKS = ("path configuration file of Python", "start-up hook of Python")
 """Reasons for which a snapshot leaves out what runs all the same, before anything that was asked for."""
@@ -81,7 +81,7 @@ class Comparison:
 # --- what was frozen --------------------------------------------------------------------------------------------------
 
 
-def read_side(paths: HomePaths, acts: Sequence[Act], side: SideKey, candidate: str) -> FrozenSide:
+def read_side(paths: HomePaths, acts: Sequence[Act], side: RunSide, candidate: str) -> FrozenSide:
     """Read a frozen side, and hold it to the digests that the ledger names.
 
     Args:
@@ -122,7 +122,7 @@ def _read_document(path: Path, sha256: str) -> Mapping[str, Any]:
     return document
 
 
-def _side_of(document: Mapping[str, Any], side: SideKey, listing: Path, name: str) -> FrozenSide:
+def _side_of(document: Mapping[str, Any], side: RunSide, listing: Path, name: str) -> FrozenSide:
     described = document[side]
     lockfile = described["lockfile"] or {"path": "", "sha256": ""}
     interpreters = document["driver"].get("interpreters", {})

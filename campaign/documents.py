@@ -19,6 +19,8 @@ from campaign.errors import EvidenceError
 
 Phase: TypeAlias = Literal["pilot", "baseline", "throughput", "numerical", "convergence", "device"]
 SlotKind: TypeAlias = Literal["pilot", "solo", "control_pair", "pair", "control_case", "case", "run", "trial"]
+AttemptKind: TypeAlias = SlotKind | Literal["resumption"]
+"""The kinds of slots, and the one that no slot has: a side goes on from a checkpoint of either side."""
 SideName: TypeAlias = Literal["baseline", "baseline_again", "candidate"]
 Natural: TypeAlias = Annotated[int, msgspec.Meta(ge=0)]
 """A number that starts at 0."""
@@ -352,6 +354,36 @@ class Lockfile(Document):
     sha256: str
 
 
+class Distribution(Document):
+    """One installed distribution."""
+
+    record_sha256: str
+    """Of its RECORD; empty where there is none."""
+    files: Natural
+    """Files that RECORD lists with a digest, and that are there."""
+    bytes: Natural
+    """Their size."""
+
+
+class InterpreterIdentity(Document):
+    """What an interpreter is."""
+
+    path: str
+    """Its real path."""
+    version: str
+    sha256: str
+    """Of the executable."""
+
+
+class Environment(InterpreterIdentity):
+    """An interpreter, and what is installed for it."""
+
+    environment_sha256: str
+    """Over interpreter and distributions: docs/formats.md has the definition."""
+    installed: dict[str, Distribution]
+    """By name and version, as their folders of metadata are called."""
+
+
 class Side(Document):
     """One frozen side."""
 
@@ -363,9 +395,13 @@ class Side(Document):
     environment: dict[str, str]
     pass_environment: tuple[str, ...]
     launch: tuple[str, ...]
+    reads: tuple[str, ...] = ()
+    """Files and folders outside everything frozen that it may read; their content is not frozen."""
     lockfile: Lockfile | None
     git: dict[str, Any] | None
     distributions: dict[str, str] | None
+    interpreter: Environment | None = None
+    """Its interpreter, as the host that froze has it; None where it could not be asked."""
 
 
 class RecipePower(Document):
@@ -455,6 +491,7 @@ class Runnable(Document):
     environment: dict[str, str]
     pass_environment: tuple[str, ...]
     launch: tuple[str, ...]
+    reads: tuple[str, ...] = ()
 
 
 class CheckpointName(Document):
@@ -473,7 +510,7 @@ class PlannedAttempt(Document):
 
     slot: str
     attempt: Positive
-    kind: SlotKind
+    kind: AttemptKind
     workload: str
     repeat: int
     pair: int
@@ -484,7 +521,7 @@ class PlannedAttempt(Document):
     segment: Natural = 0
     """Which segment of a run; 0 for everything else."""
     resume: CheckpointName | None = None
-    """What the segment starts from; None for the beginning."""
+    """What a segment or a resumption starts from; None for the beginning."""
 
 
 class AllocationPlan(Document):
@@ -574,7 +611,7 @@ class Start(Document):
     slot: str
     attempt: int
     allocation: str
-    kind: SlotKind
+    kind: AttemptKind
     segment: Natural = 0
     """Which segment of a run; 0 for everything else."""
     manifest_sha256: str
@@ -618,6 +655,12 @@ class SideReceipt(Document):
     offers: tuple[str, ...]
     missing: tuple[str, ...]
     foreign: tuple[str, ...]
+    undeclared: tuple[str, ...] = ()
+    """Real paths of files that it read and nobody declared."""
+    interpreter: InterpreterIdentity | None = None
+    """None if the process ended before it could say."""
+    environment_sha256: str = ""
+    """Of the interpreter and what is installed for it, where it ran; empty as before."""
 
 
 class Calibration(Document):
@@ -715,12 +758,14 @@ class Receipt(Document):
     slot: str
     attempt: int
     allocation: str
-    kind: SlotKind
+    kind: AttemptKind
     ending: Ending
     reason: str
     elapsed_s: float
     at: float
     sides: tuple[SideReceipt, ...]
+    isolation: Literal["same user", "separate user"] = "same user"
+    """What separates the sides from the harness and its files."""
     calibration: Calibration | None
     case: CaseReceipt | None = None
     segment: Natural = 0
@@ -828,6 +873,59 @@ class Identity(Document):
     candidate_sha256: str
 
 
+# --- what people did --------------------------------------------------------------------------------------------------
+
+Change: TypeAlias = Literal["platform", "node", "interpreter", "data", "procedure"]
+"""What an amendment says has changed."""
+
+
+class Amended(Document):
+    """Data of ``amended``: some slots' attempts so far are void, and why. The protocol stays as it is."""
+
+    what: Change
+    changed: str
+    """What changed, in a person's words."""
+    void: tuple[str, ...]
+    """Slots whose whole past is void, by name."""
+    voided_attempts: dict[str, Positive]
+    """Of each of them the attempts so far: these are void."""
+    valid: str
+    """Which slots stay valid."""
+    keep_reason: str
+    """Why they do, in a person's words."""
+    by: str
+    reason: str
+    after_report: bool
+    """Whether a report had shown how attempts that are now void had ended."""
+    shown: tuple[str, ...]
+    """The slots of which that is so."""
+    platform: bool
+    """Whether attempts from here on may be on another platform than those before."""
+
+
+DecisionKind: TypeAlias = Literal["default", "retire"]
+RunSide: TypeAlias = Literal["baseline", "candidate"]
+
+
+class Decided(Document):
+    """Data of ``decided``."""
+
+    kind: DecisionKind
+    side: RunSide
+    """The side that is the default; of a retirement the one that is retired."""
+    candidate: str
+    """Whose verdict it is about; empty where no candidate was frozen."""
+    by: str
+    reason: str
+    verdict_sha256: str
+    """Of the last report on the candidate; empty where there was none."""
+    outcome: str
+    """What that report said; empty where there was none."""
+    refused: bool
+    why: str
+    """Why it was refused; empty otherwise."""
+
+
 # --- provenance -------------------------------------------------------------------------------------------------------
 
 
@@ -836,6 +934,8 @@ class FrozenSide(Side):
 
     id: str
     frozen_seq: int
+    frozen_at: float | None = None
+    """When, by the ledger; None in what was written before that stood here."""
 
 
 class SegmentSummary(Document):
@@ -867,6 +967,10 @@ class AttemptSummary(Document):
     sealed: bool
     segments: tuple[SegmentSummary, ...] = ()
     """Of a run, in order."""
+    ended: Ending | None = None
+    """How it ended, of one whose ending is ``void``; None for all others."""
+    amendment: Natural = 0
+    """The ledger's number of the amendment that made it void; 0 where there is none."""
 
 
 class MachineDevice(Document):
@@ -909,6 +1013,8 @@ class OtherCandidate(Document):
 
     id: str
     frozen_seq: int
+    frozen_at: float | None = None
+    """As that of a side."""
     outcome: str | None
     """What the last report said of it; None if there was none."""
 
@@ -950,6 +1056,20 @@ class RegistryState(Document):
     """Why it could not be read."""
     others: tuple[RegisteredFreeze, ...] = ()
     """By the time of their freeze."""
+
+
+class AmendmentSummary(Amended):
+    """One amendment, as the ledger has it."""
+
+    seq: Positive
+    at: float
+
+
+class DecisionSummary(Decided):
+    """One decision, as the ledger has it."""
+
+    seq: Positive
+    at: float
 
 
 class CaseSummary(CaseManner):
@@ -1004,6 +1124,10 @@ class Provenance(Document):
     """Versions that each side's processes named; several values of one name are joined by `` | ``."""
     ledger: LedgerState
     other_candidates: tuple[OtherCandidate, ...]
+    amendments: tuple[AmendmentSummary, ...] = ()
+    """All of the campaign, oldest first."""
+    decisions: tuple[DecisionSummary, ...] = ()
+    """All of the campaign, those about other candidates included, oldest first."""
     registry: RegistryState | None = None
     """What is known beside this home; None in what was written before there was a registry."""
 

@@ -12,6 +12,7 @@ import click
 
 from campaign.cli.options import home_option, json_option
 from campaign.cli.output import Output
+from campaign.documents import Change
 from campaign.errors import ConfigError, StateError
 from campaign.frozen import read_frozen
 from campaign.paths import HomePaths
@@ -20,7 +21,7 @@ from campaign.record.ledger import read_entries
 from campaign.submission import acts
 from campaign.submission.desk import open_desk
 
-CHANGES: tuple[str, ...] = typing.get_args(acts.Change)
+CHANGES: tuple[str, ...] = typing.get_args(Change)
 
 
 @click.command()
@@ -39,7 +40,7 @@ def command(
     home: HomePaths,
     output: Output,
     listing: bool,
-    what: acts.Change | None,
+    what: Change | None,
     void: tuple[str, ...],
     yes: bool,
     **texts: str | None,
@@ -66,7 +67,7 @@ def command(
     output.result(said, {"seq": entry.seq, "at": entry.at, **entry.data})
 
 
-def _wish(what: acts.Change | None, void: tuple[str, ...], texts: Mapping[str, str | None]) -> Wish:
+def _wish(what: Change | None, void: tuple[str, ...], texts: Mapping[str, str | None]) -> Wish:
     given = {"what": what, "void": void, **texts}
     missing = [f"--{name.replace('_', '-')}" for name, value in given.items() if not value]
     if what is None or missing:

@@ -13,13 +13,13 @@ from campaign.cli.options import absolute, home_option, json_option
 from campaign.cli.output import Output
 from campaign.deployed import (
     Comparison,
-    SideKey,
     compare_interpreter,
     compare_lockfile,
     compare_tree,
     read_side,
     together,
 )
+from campaign.documents import RunSide
 from campaign.errors import ExitCode, StateError
 from campaign.freezing.machine import read_interpreter
 from campaign.judging.provenance import frozen_candidates
@@ -44,7 +44,7 @@ from campaign.submission.choose import find_candidate
 def command(
     *,
     path: Path,
-    side: SideKey,
+    side: RunSide,
     candidate: str,
     python: str | None,
     lockfile: Path | None,
@@ -91,7 +91,7 @@ def command(
 class _Shown:
     """What the command says."""
 
-    side: SideKey
+    side: RunSide
     id: str
     snapshot_sha256: str
     compared: Comparison

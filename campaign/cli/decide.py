@@ -9,11 +9,12 @@ import click
 
 from campaign.cli.options import home_option, json_option
 from campaign.cli.output import Output
+from campaign.documents import Decided, DecisionKind, RunSide
 from campaign.errors import ConfigError, ExitCode
 from campaign.frozen import read_frozen
 from campaign.judging.provenance import frozen_candidates
 from campaign.paths import HomePaths
-from campaign.record.decisions import Decided, Kind, Recorded, SideKey, Wish, decide, listed
+from campaign.record.decisions import Recorded, Wish, decide, listed
 from campaign.record.ledger import Ledger, read_entries
 from campaign.submission.choose import find_candidate
 
@@ -30,8 +31,8 @@ def command(
     *,
     home: HomePaths,
     output: Output,
-    default: SideKey | None,
-    retire: SideKey | None,
+    default: RunSide | None,
+    retire: RunSide | None,
     candidate: str,
     by: str,
     reason: str,
@@ -52,7 +53,7 @@ def command(
         raise ConfigError("--default and --retire are two decisions", hint="give one, then the other")
     if missing := [name for name, value in (("--by", by), ("--reason", reason)) if not value]:
         raise ConfigError(f"{' and '.join(missing)} not given", why="a decision says who took it, and why")
-    kind: Kind = "default" if default is not None else "retire"
+    kind: DecisionKind = "default" if default is not None else "retire"
     frozen = read_frozen(home)
     with Ledger.open(home, time.time) as ledger:
         chosen = find_candidate(candidate, list(frozen.candidates), list(frozen_candidates(ledger.entries)))

@@ -14,8 +14,11 @@ from campaign.errors import EvidenceError
 from campaign.frozen import Frozen
 from campaign.keys import AttemptKey
 from campaign.record.ledger import reported_outcomes
+from campaign.submission import acts
 from campaign.watching.state import CUTS
 
+NO_EVIDENCE = frozenset({"reported", "accounted", "pruned", "closed"})
+"""Acts that change nothing of what a report is about."""
 FAMILIES = ("throughput", "numerical", "convergence", "device")
 
 
@@ -28,9 +31,9 @@ class Chain:
     """SHA-256 of the last entry's line."""
 
     def without_reports(self) -> Chain:
-        """Return the chain without its trailing acts of reporting, so that reporting twice gives the same bytes."""
+        """Return the chain up to the evidence, so that reporting twice, or after closing, gives the same bytes."""
         chain = self
-        while chain.entries and chain.entries[-1].act == "reported":
+        while chain.entries and chain.entries[-1].act in NO_EVIDENCE:
             chain = Chain(entries=chain.entries[:-1], head=chain.entries[-1].previous)
         return chain
 
@@ -120,27 +123,33 @@ def _wanted(frozen: Frozen, candidate: str, due: frozenset[str]) -> set[str]:
     }
 
 
-def _attempts(collection: Collection, owners: Sequence[str]) -> list[dict[str, Any]]:
+def _attempts(collection: Collection, owners: Sequence[str], history: acts.History) -> list[dict[str, Any]]:
     names = ("slot", "attempt", "allocation", "node", "device", "ending", "sealed")
     return [
         {
             **{name: record.row.values[name] for name in names},
             "reason": record.reason,
             "segments": [_segment(one) for one in record.segments],
+            "ended": record.ended if record.before is not None else None,
+            "amendment": history.voided_by(*record.key) or 0,
         }
         for record in sorted(collection.records, key=lambda item: item.key)
         if record.key[0].partition("/")[0] in owners
     ]
 
 
-def _side(side: documents.Side, *, name: str, frozen_seq: int) -> dict[str, object]:
-    return {**side.to_json(), "id": name, "frozen_seq": frozen_seq}
+def _side(side: documents.Side, name: str, frozen: documents.Entry) -> dict[str, object]:
+    return {**side.to_json(), "id": name, "frozen_seq": frozen.seq, "frozen_at": frozen.at}
 
 
 def _seen(attempts: Sequence[dict[str, Any]], name: str) -> list[str]:
     """Return every text of attempts, and of segments, under a name."""
     each = [one for attempt in attempts for one in (attempt, *attempt["segments"])]
     return sorted({str(one[name]) for one in each if one[name]})
+
+
+def _told(entries: Iterable[documents.Entry], act: documents.Act) -> list[dict[str, Any]]:
+    return [{**entry.data, "seq": entry.seq, "at": entry.at} for entry in entries if entry.act == act]
 
 
 def build_provenance(
@@ -162,7 +171,8 @@ def build_provenance(
     if candidate not in candidates:
         raise EvidenceError(f"the ledger does not say that {candidate} was frozen")
     owners = ("baseline", candidate)
-    attempts = _attempts(collection, owners)
+    history = acts.fold(chain.entries)
+    attempts = _attempts(collection, owners, history)
     starts = [own for key, own in collection.starts_read.items() if key.slot.partition("/")[0] in owners]
     by_key = {key: own for key, own in collection.receipts_read.items() if key.slot.partition("/")[0] in owners}
     receipts = list(by_key.values())
@@ -177,14 +187,16 @@ def build_provenance(
         "protocol_sha256": frozen.protocol_sha256,
         "acceptance_sha256": manifest.acceptance_sha256,
         "harness_sha256": manifest.harness_sha256,
-        "baseline": _side(manifest.baseline, name="baseline", frozen_seq=_froze_baseline_seq(chain.entries)),
-        "candidate": _side(theirs.candidate, name=candidate, frozen_seq=candidates[candidate]),
+        "baseline": _side(manifest.baseline, "baseline", chain.entries[_froze_baseline_seq(chain.entries) - 1]),
+        "candidate": _side(theirs.candidate, candidate, chain.entries[candidates[candidate] - 1]),
         "data": {name: data.to_json() for name, data in manifest.data.items()},
         "departures": manifest.departures,
         "left_out": {"baseline": manifest.left_out, "candidate": theirs.left_out},
         "undeclared_families": [family for family in FAMILIES if family not in frozen.protocol.families],
         "attempts": attempts,
-        "missing_slots": sorted(_wanted(frozen, candidate, due) - {str(attempt["slot"]) for attempt in attempts}),
+        "missing_slots": sorted(
+            _wanted(frozen, candidate, due) - {str(one["slot"]) for one in attempts if not one["amendment"]}
+        ),
         "power": manifest.power.to_json() if manifest.power is not None else None,
         "cases": [case.to_json() for case in summaries(by_key, planned)],
         "nodes": _seen(attempts, "node"),
@@ -202,10 +214,12 @@ def build_provenance(
             "baseline_sealed_seq": _baseline_sealed_seq(frozen, cut.entries, collection.receipts_read),
         },
         "other_candidates": [
-            {"id": name, "frozen_seq": seq, "outcome": outcomes.get(name)}
+            {"id": name, "frozen_seq": seq, "frozen_at": chain.entries[seq - 1].at, "outcome": outcomes.get(name)}
             for name, seq in candidates.items()
             if name != candidate
         ],
+        "amendments": _told(chain.entries, "amended"),
+        "decisions": _told(chain.entries, "decided"),
     }
     # Through the strict reader, so that what is written can be read.
     return documents.Provenance.parse(files.dump_json(fields), where="provenance.json")

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
 from campaign import redact
-from campaign.documents import Entry, Slot
-from campaign.errors import ConfigError, StateError
+from campaign.documents import Amended, Change, Entry, Slot
+from campaign.errors import ConfigError, InfrastructureError, StateError
 from campaign.frozen import Frozen, check_recorded
 from campaign.keys import AttemptKey
 from campaign.planning.calibration import CASE_KINDS
@@ -34,7 +34,7 @@ _MOST_NAMED = 5
 class Wish:
     """What a person asks for."""
 
-    what: acts.Change
+    what: Change
     changed: str
     """What changed, in words."""
     patterns: tuple[str, ...]
@@ -186,7 +186,7 @@ def build(
     history: acts.History,
     statuses: Mapping[AttemptKey, AttemptStatus],
     entries: Sequence[Entry],
-) -> acts.Amended:
+) -> Amended:
     """Return the act that a wish amounts to; writes nothing.
 
     Args:
@@ -205,7 +205,7 @@ def build(
     require_ended(chosen, statuses)
     require_whole(chosen, names, history)
     shown = shown_before(chosen, history, entries)
-    return acts.Amended(
+    return Amended(
         what=wish.what,
         changed=require_text(wish.changed, "--changed"),
         void=tuple(chosen),
@@ -220,7 +220,7 @@ def build(
     )
 
 
-def propose(desk: Desk, wish: Wish, say: Say) -> acts.Amended:
+def propose(desk: Desk, wish: Wish, say: Say) -> Amended:
     """Return what an amendment would record now.
 
     Args:
@@ -234,14 +234,17 @@ def propose(desk: Desk, wish: Wish, say: Say) -> acts.Amended:
         EvidenceError: What was frozen or recorded is not what it was.
     """
     desk.require_open("nothing of it can become void")
-    desk.settle(say)
+    try:
+        desk.settle(say)
+    except (InfrastructureError, StateError) as error:  # what is not known to have ended cannot become void
+        say(f"some jobs' endings are not known yet: {'; '.join(filter(None, [error.what, error.why]))}")
     entries = read_entries(desk.paths)
     check_recorded(desk.paths, desk.frozen, entries)
     view = desk.view("")
     return build(wish, desk.frozen, view.history, view.attempts, entries)
 
 
-def amend(desk: Desk, wish: Wish, shown: acts.Amended) -> Entry:
+def amend(desk: Desk, wish: Wish, shown: Amended) -> Entry:
     """Record an amendment.
 
     Args:
@@ -260,7 +263,7 @@ def amend(desk: Desk, wish: Wish, shown: acts.Amended) -> Entry:
         return ledger.append("amended", act.to_json())
 
 
-def describe(act: acts.Amended) -> str:
+def describe(act: Amended) -> str:
     """Return what an amendment does, in a few lines."""
     attempts = [
         f"  {slot}: attempt {'1' if last == 1 else f'1 to {last}'}" for slot, last in act.voided_attempts.items()

@@ -8,10 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Literal, TypeAlias
 
 from campaign import files
-from campaign.documents import Document, Entry
+from campaign.documents import Amended, Decided, DecisionKind, Entry, RunSide
 from campaign.errors import EvidenceError, ExitCode, StateError
 from campaign.frozen import Frozen, check_recorded
 from campaign.judging.evaluation import Verdict
@@ -20,35 +19,13 @@ from campaign.record.amendments import require_text
 from campaign.record.ledger import Ledger
 from campaign.submission import acts
 
-Kind: TypeAlias = Literal["default", "retire"]
-SideKey: TypeAlias = Literal["baseline", "candidate"]
-
-
-class Decided(Document):
-    """Data of ``decided``."""
-
-    kind: Kind
-    side: SideKey
-    """The side that is the default; of a retirement the one that is retired."""
-    candidate: str
-    """Whose verdict it is about; empty where no candidate was frozen."""
-    by: str
-    reason: str
-    verdict_sha256: str
-    """Of the last report on the candidate; empty where there was none."""
-    outcome: str
-    """What that report said; empty where there was none."""
-    refused: bool
-    why: str
-    """Why it was refused; empty otherwise."""
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wish:
     """What a person decides."""
 
-    kind: Kind
-    side: SideKey
+    kind: DecisionKind
+    side: RunSide
     candidate: str
     by: str
     reason: str
@@ -161,7 +138,7 @@ def _owner(name: str) -> str:
     return name.partition("/")[0]
 
 
-def _touches(amendment: acts.Amended, owners: Sequence[str]) -> bool:
+def _touches(amendment: Amended, owners: Sequence[str]) -> bool:
     return amendment.platform or any(_owner(slot) in owners for slot in amendment.void)
 
 

@@ -12,7 +12,7 @@ from typing import Literal, TypeAlias, TypeVar
 
 from acceptance.formats import Ending
 from campaign import files
-from campaign.documents import CheckpointName, Document, Entry, Natural, Positive
+from campaign.documents import Amended, CheckpointName, Document, Entry, Natural, Positive
 from campaign.errors import EvidenceError
 from campaign.keys import AttemptKey
 
@@ -98,34 +98,6 @@ class EndedAttempt(Document):
     ending: Ending
     reason: str
     source: str
-
-
-Change: TypeAlias = Literal["platform", "node", "interpreter", "data", "procedure"]
-"""What an amendment says has changed."""
-
-
-class Amended(Document):
-    """Data of ``amended``: some slots' attempts so far are void, and why. The protocol stays as it is."""
-
-    what: Change
-    changed: str
-    """What changed, in a person's words."""
-    void: tuple[str, ...]
-    """Slots whose whole past is void, by name."""
-    voided_attempts: dict[str, Positive]
-    """Of each of them the attempts so far: these are void."""
-    valid: str
-    """Which slots stay valid."""
-    keep_reason: str
-    """Why they do, in a person's words."""
-    by: str
-    reason: str
-    after_report: bool
-    """Whether a report had shown how attempts that are now void had ended."""
-    shown: tuple[str, ...]
-    """The slots of which that is so."""
-    platform: bool
-    """Whether attempts from here on may be on another platform than those before."""
 
 
 class SeenReceipts(Document):
