@@ -458,6 +458,8 @@ class Manifest(Document):
     """What the snapshot rules left out of the source tree, one line each."""
     power: Power | None = None
     """None where the convergence family is not declared."""
+    reachable: dict[str, tuple[str, ...]] = {}
+    """Findings that the freeze saw made-up evidence come to, by family; empty in homes of earlier builds."""
     driver: dict[str, Any]
     machine: dict[str, Any]
 
@@ -827,6 +829,121 @@ class Checkpoint(Document):
     at: float
 
 
+class Resumption(Document):
+    """resumption.json: what a side did from a checkpoint of either side."""
+
+    format: Literal["resumption/1"] = "resumption/1"
+    side: Literal["baseline", "candidate"]
+    recipe: str
+    seed: Natural
+    slot: str
+    """Of the run whose checkpoint it is."""
+    attempt: Positive
+    segment: Positive
+    update: Positive
+    """Updates behind the checkpoint."""
+    sha256: str
+    """Of its checkpoint.json."""
+    is_loaded: bool
+    """Whether it was loaded, and progress() then said what it had said before it was saved."""
+    losses: tuple[float, ...]
+    """Of every update after that, in order."""
+
+
+class FallbackCheckpoint(Document):
+    """A checkpoint that a fallback trial goes on from."""
+
+    slot: str
+    attempt: Positive
+    segment: Positive
+    update: Positive
+    """Updates behind it."""
+    sha256: str
+    """Of its checkpoint.json."""
+    updates_left: Natural
+    """Of the recipe, after it; where there are none, the trial goes beyond the recipe's end."""
+
+
+class FallbackStretch(Document):
+    """What one side did from a checkpoint, in a process of its own."""
+
+    side: Literal["baseline", "candidate"]
+    receipt_sha256: str
+    ending: Ending
+    reason: str
+    is_loaded: bool
+    losses: tuple[float, ...]
+    """Of every update, in order."""
+
+
+class FallbackDirection(Document):
+    """Both sides from one checkpoint: the side that saved it, and the other one."""
+
+    owner: Literal["baseline", "candidate"]
+    """Which side saved it."""
+    checkpoint: FallbackCheckpoint
+    own: FallbackStretch
+    other: FallbackStretch
+    differences: tuple[float, ...]
+    """|loss of the other side - loss of the owner|, update by update, as far as both have one."""
+    resumes: bool
+    """Whether the other side resumes this checkpoint."""
+    reason: str
+    """Why not; empty where it does."""
+
+
+class FallbackTrial(Document):
+    """fallback.json: each side from a checkpoint of the other."""
+
+    format: Literal["fallback/1"] = "fallback/1"
+    campaign: str
+    manifest_sha256: str
+    protocol_sha256: str
+    harness_sha256: str
+    baseline_sha256: str
+    candidate: str
+    candidate_sha256: str
+    number: Positive
+    """Counts the candidate's trials."""
+    recipe: str
+    seed: Natural
+    updates: Positive
+    """Of each stretch."""
+    loss_atol: str
+    loss_rtol: str
+    """Allowed is |other - own| <= loss_atol + loss_rtol * |own|."""
+    tolerance: Literal["protocol", "default"]
+    """Where these numbers are from: the numerical family's rules, or the default where it is not declared."""
+    by: str
+    """The account that ran it."""
+    node: str
+    device: str
+    at: float
+    directions: tuple[FallbackDirection, FallbackDirection]
+    """From the baseline's checkpoint, then from the candidate's."""
+
+
+class FallbackTried(Document):
+    """Data of ``fallback_tried``."""
+
+    candidate: str
+    number: Positive
+    recipe: str
+    seed: Natural
+    node: str
+    device: str
+    candidate_resumes: bool
+    """Whether the candidate resumes the baseline's checkpoint."""
+    baseline_resumes: bool
+    """Whether the baseline resumes the candidate's checkpoint."""
+    largest_difference: float | None
+    """Of both directions; None where no two losses could be compared."""
+    reasons: tuple[str, ...]
+    """Why a side does not."""
+    files: dict[str, str]
+    """SHA-256 of every file of the trial, by its name below the trial's folder."""
+
+
 class StateInput(Document):
     """One quantity of one worker of a canonical initial state: a file below inputs/."""
 
@@ -1091,6 +1208,22 @@ class CaseSummary(CaseManner):
         return cls.of({**manner, **about})
 
 
+class FallbackState(Document):
+    """What is known of falling back to the baseline, and of going on to the candidate."""
+
+    number: Positive
+    """Of the last trial."""
+    trials: Positive
+    recipe: str
+    seed: Natural
+    node: str
+    device: str
+    candidate_resumes: bool
+    baseline_resumes: bool
+    largest_difference: float | None
+    reasons: tuple[str, ...]
+
+
 class Provenance(Document):
     """provenance.json: what a report says beside the verdict. Acceptance never reads it."""
 
@@ -1130,6 +1263,8 @@ class Provenance(Document):
     """All of the campaign, those about other candidates included, oldest first."""
     registry: RegistryState | None = None
     """What is known beside this home; None in what was written before there was a registry."""
+    fallback: FallbackState | None = None
+    """Whether each side resumes the other's checkpoint; None where it was never tried."""
 
 
 # --- ledger -----------------------------------------------------------------------------------------------------------

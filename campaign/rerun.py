@@ -164,8 +164,15 @@ def scratch_home(paths: HomePaths, parent: Path | None) -> Iterator[HomePaths]:
     Args:
         paths: The campaign's home.
         parent: Where to create it; the folder for temporary files if None.
+
+    Raises:
+        StateError: It would lie in the home.
     """
-    scratch = HomePaths(Path(tempfile.mkdtemp(prefix="campaign-rerun-", dir=parent)).resolve())
+    place = (parent or Path(tempfile.gettempdir())).resolve()
+    if place.is_relative_to(paths.root.resolve()):
+        why = "what a trial run leaves must never be taken for evidence"
+        raise StateError("a case is not run again inside the home", where=str(place), why=why, hint="--scratch DIR")
+    scratch = HomePaths(Path(tempfile.mkdtemp(prefix="campaign-rerun-", dir=place)).resolve())
     scratch.protocol.write_bytes(paths.protocol.read_bytes())
     scratch.inputs.symlink_to(paths.inputs)
     scratch.allocation(ALLOCATION).root.mkdir(parents=True)

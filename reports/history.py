@@ -53,10 +53,14 @@ def attempt_table(provenance: Mapping[str, Any]) -> Table:
 
 
 def failed_table(provenance: Mapping[str, Any]) -> Table:
-    """Return the attempts that did not complete, with their reasons."""
-    failed = [attempt for attempt in _sorted(provenance) if attempt["ending"] != Ending.COMPLETED]
-    caption = "Attempts that did not complete"
-    return _table("failed", caption, failed, empty="Every attempt completed.", long=False)
+    """Return the attempts that do not count: those that did not complete, and any after one that did."""
+    first: dict[str, int] = {}
+    for attempt in _sorted(provenance):
+        if attempt["ending"] == Ending.COMPLETED:
+            first.setdefault(attempt["slot"], attempt["attempt"])
+    apart = [attempt for attempt in _sorted(provenance) if first.get(attempt["slot"]) != attempt["attempt"]]
+    caption = "Attempts that do not count: failed, tried again, or void"
+    return _table("failed", caption, apart, empty="There is none: every attempt completed, and no slot has two.", long=False)
 
 
 _SEGMENT_TITLES = ("Run", "Attempt", "Segment", "From update", "To update", *_TITLES[2:])

@@ -2,7 +2,18 @@
 
 from __future__ import annotations
 
-from reports import convergence, gate_tables, history, identity, matched, numerical, throughput, trainings, tries
+from reports import (
+    candidates,
+    convergence,
+    gate_tables,
+    history,
+    identity,
+    matched,
+    numerical,
+    throughput,
+    trainings,
+    tries,
+)
 from reports.source import Source
 from reports.verdict import Gate, parse_gates, parse_observations, summarise
 from reports.view import Convergence, Numerical, Page
@@ -32,6 +43,7 @@ def build_page(source: Source) -> Page:
         word=summary.word,
         sentence=summary.sentence,
         consequence=summary.consequence,
+        tried=candidates.candidates_sentence(provenance),
         chips=gate_tables.chips(gates),
         cards=identity.cards(provenance),
         families=gate_tables.family_table(verdict),

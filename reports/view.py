@@ -202,6 +202,8 @@ class Page:
     word: str
     sentence: str
     consequence: str
+    tried: str
+    """Which candidate this is, of how many, and what became of the others."""
     chips: tuple[Chip, ...]
     cards: tuple[Card, ...]
     families: Table

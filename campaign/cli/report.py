@@ -13,6 +13,7 @@ from campaign.cli.output import Output
 from campaign.errors import EvidenceError, ExitCode
 from campaign.judging.report import (
     Report,
+    candidates_sentence,
     forget_verdicts,
     gate_rows,
     numerical_remarks,
@@ -37,7 +38,8 @@ def _text(made: Report, home: HomePaths) -> str:
         parts += [table(OBSERVED, observed), ""]
     if remarks := numerical_remarks(printed, protocol):
         parts += [*(f"numerical: {line}" for line in remarks.lines), ""]
-    return "\n".join([*parts, verdict_sentence(printed, protocol), str(made.page)])
+    tried = candidates_sentence(made.provenance)
+    return "\n".join([*parts, verdict_sentence(printed, protocol), tried, str(made.page)])
 
 
 def _value(made: Report, home: HomePaths, exit_code: int) -> dict[str, object]:
@@ -50,6 +52,7 @@ def _value(made: Report, home: HomePaths, exit_code: int) -> dict[str, object]:
         "verdict": str(made.verdict),
         "verdict_sha256": made.evaluation.sha256,
         "report": str(made.page),
+        "candidates": candidates_sentence(made.provenance),
         "families": {name: family.to_json() for name, family in verdict.families.items()},
         "observations": verdict.observations,
         "numerical_remarks": None if remarks is None else dict(remarks.counts),

@@ -12,9 +12,11 @@ import click
 from campaign.cli.options import home_option, json_option
 from campaign.cli.output import Output
 from campaign.errors import EvidenceError
+from campaign.files import read_if_there
 from campaign.frozen import Frozen, check_recorded, read_frozen
 from campaign.paths import HomePaths
-from campaign.record.ledger import read_entries
+from campaign.record.head import read_head
+from campaign.record.ledger import head, parse_entries, read_entries
 from campaign.submission.choose import find_candidate
 from campaign.submission.desk import open_desk
 from campaign.submission.wait import SLURM_PACE, pauses
@@ -45,10 +47,19 @@ def command(home: HomePaths, output: Output, candidate: str, watch: bool) -> Non
         if last or not output.as_json:
             if watch and sys.stdout.isatty():
                 click.clear()
-            output.result(status_text(progress), progress.to_json())
+            closed = _closed(home, desk.frozen)
+            text = f"closed: {closed}\n\n{status_text(progress)}" if closed else status_text(progress)
+            output.result(text, {**progress.to_json(), "closed": closed or None})
         if last:
             return
         time.sleep(next(waiting))
+
+
+def _closed(home: HomePaths, frozen: Frozen) -> str:
+    """Return the head line of a closed campaign; empty if it is open."""
+    data = read_if_there(home.ledger) or b""
+    closed = read_head(frozen.manifest.campaign, parse_entries(data, where=str(home.ledger)), head(data))
+    return closed.line if closed is not None else ""
 
 
 def _changes(home: HomePaths, frozen: Frozen) -> Iterator[str]:

@@ -35,6 +35,7 @@ class Report:
     candidate: str
     collection: Collection
     evaluation: Evaluation
+    provenance: documents.Provenance
     verdict: Path
     page: Path
     notes: tuple[str, ...]
@@ -122,6 +123,7 @@ def report(paths: HomePaths, ledger: Ledger, *, candidate: str | None, environme
         candidate=name,
         collection=collection,
         evaluation=judged,
+        provenance=provenance,
         verdict=evaluation.verdict,
         page=evaluation.page,
         notes=(f"the registry of freezes was not read: {known.problem}",) if known.problem else (),
@@ -273,6 +275,13 @@ def numerical_remarks(printed: bytes, protocol: bytes) -> Remarks | None:
             "workloads_of_one_worker": sum(number == 1 for number in family.workers.values()),
         },
     )
+
+
+def candidates_sentence(provenance: documents.Provenance) -> str:
+    """Return which candidate this is of all that are known against its baseline, the same as in the report."""
+    from reports import candidates  # noqa: PLC0415 - as above
+
+    return candidates.candidates_sentence(provenance.to_json())
 
 
 def verdict_sentence(printed: bytes, protocol: bytes) -> str:
