@@ -47,8 +47,13 @@ def progress_line(slots: Mapping[str, SlotStatus]) -> str:
     return f"{len(slots)} slots: " + ", ".join(f"{number} {state}" for state, number in counts(slots).items())
 
 
+_NO_JOB = (AttemptState.ENDED, AttemptState.INTERRUPTED)
+"""States in which there is nothing to wait for: whether an interrupted submission reached anybody is found out by
+settling it, and one that did not is made again."""
+
+
 def _is_settled(view: View) -> bool:
-    return all(status.state is AttemptState.ENDED for status in view.attempts.values())
+    return all(status.state in _NO_JOB for status in view.attempts.values())
 
 
 def _fingerprint(view: View) -> tuple[tuple[AttemptKey, str], ...]:
@@ -58,7 +63,7 @@ def _fingerprint(view: View) -> tuple[tuple[AttemptKey, str], ...]:
 def wait_for_jobs(
     look: Callable[[], View], pace: Pace, *, sleep: Callable[[float], None], show: Callable[[str], None]
 ) -> View:
-    """Poll until every attempt that was submitted has ended; return the last view.
+    """Poll until no attempt has a job that may still run; return the last view.
 
     Args:
         look: Looks at everything.

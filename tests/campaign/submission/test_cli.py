@@ -111,6 +111,18 @@ def test_waiting_goes_on_from_the_pilots_to_the_end(
     assert value["jobs"] == ["100", "101"]
 
 
+def test_waiting_makes_good_a_submission_that_reached_nobody(
+    capsys: pytest.CaptureFixture[str], home: JobHome, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster.refusal = "sbatch: error: QOSMaxSubmitJobPerUserLimit"
+    assert run(capsys, home, "submit", "--cluster", "slurm", "--yes")[0] == 6
+    assert home.acts()[-1] == "not_submitted"
+    cluster.refusal = ""
+    monkeypatch.setattr("campaign.cli.submit.time.sleep", lambda _: run_jobs(home, cluster))
+    value = run_json(capsys, home, "submit", "--cluster", "slurm", "--yes", "--wait")
+    assert value["slots"] == {"completed": 10}
+
+
 def test_waiting_ends_with_exit_4_when_slots_can_no_longer_be_completed(
     capsys: pytest.CaptureFixture[str], home: JobHome, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -51,3 +51,11 @@ def test_a_scheduler_that_stays_silent_ends_the_wait_and_not_the_jobs() -> None:
             lambda: view(AttemptState.UNKNOWN, "squeue: timed out"), PACE, sleep=slept.append, show=lambda _: None
         )
     assert len(slept) == SILENT_POLLS - 1
+
+
+def test_a_submission_that_was_interrupted_is_not_waited_for() -> None:
+    def refuse(_pause_s: float) -> None:
+        raise AssertionError("waited for a job that there may not be")
+
+    found = wait_for_jobs(lambda: view(AttemptState.INTERRUPTED), PACE, sleep=refuse, show=lambda _: None)
+    assert [status.state for status in found.attempts.values()] == [AttemptState.INTERRUPTED]
