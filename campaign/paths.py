@@ -10,6 +10,8 @@ INPUTS = "inputs.json"
 """The canonical inputs of a workload's cases, beside the receipt of the baseline's pilot."""
 TENSORS = "tensors.csv.gz"
 """The comparison of a case, tensor by tensor."""
+RESUMPTION = "resumption.json"
+"""What a side did from a checkpoint of either side."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,6 +163,11 @@ class AttemptPaths:
         return self.root / TENSORS
 
     @property
+    def resumption(self) -> Path:
+        """``resumption.json``: what a side did from a checkpoint of either side; only in a fallback trial."""
+        return self.root / RESUMPTION
+
+    @property
     def checkpoints(self) -> Path:
         """Folder of the checkpoints that a segment of a run wrote."""
         return self.root / "checkpoints"
@@ -172,6 +179,27 @@ class AttemptPaths:
     def table(self, file: str) -> Path:
         """Return the path of an evidence table of this attempt."""
         return self.root / file
+
+
+@dataclass(frozen=True, slots=True)
+class FallbackPaths:
+    """One fallback trial."""
+
+    root: Path
+
+    @property
+    def document(self) -> Path:
+        """``fallback.json``."""
+        return self.root / "fallback.json"
+
+    @property
+    def allocation(self) -> AllocationPaths:
+        """``allocation/``: what the harness was asked, and its own files."""
+        return AllocationPaths(self.root / "allocation")
+
+    def stretch(self, side: str, owner: str) -> AttemptPaths:
+        """Return what one side left that went on from a checkpoint: ``<side>-from-<owner>/``."""
+        return AttemptPaths(self.root / f"{side}-from-{owner}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -257,6 +285,11 @@ class HomePaths:
         return self.harness / "launch.py"
 
     @property
+    def resumptions(self) -> Path:
+        """``frozen/harness/runs/resumption.py``: the part of the harness that a fallback trial needs."""
+        return self.harness / "runs" / "resumption.py"
+
+    @property
     def baseline(self) -> SnapshotPaths:
         """The frozen baseline."""
         return SnapshotPaths(self.frozen / "baseline")
@@ -306,6 +339,14 @@ class HomePaths:
     def allocation(self, allocation: str) -> AllocationPaths:
         """Return the paths of one allocation by id."""
         return AllocationPaths(self.allocations / allocation)
+
+    def fallbacks(self, candidate: str) -> Path:
+        """Return the folder of a candidate's fallback trials."""
+        return self.root / "fallbacks" / candidate
+
+    def fallback(self, candidate: str, number: int) -> FallbackPaths:
+        """Return the paths of one of them."""
+        return FallbackPaths(self.fallbacks(candidate) / str(number))
 
     @property
     def transport(self) -> Path:

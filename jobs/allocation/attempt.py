@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from ..common.endings import EndedError, Ending, InterruptedAttemptError, is_no_space
 from ..common.layout import INPUTS, TENSORS, AttemptFolder, attempt_folder
-from ..common.plan import PlannedAttempt
+from ..common.plan import RESUMPTION, PlannedAttempt
 from ..common.storage import sha256_bytes, write_new, write_table
 from ..common.strict import readable
 from ..common.tables import compressed, table_bytes
@@ -87,7 +87,7 @@ def _conduct(context: Context, planned: PlannedAttempt, folder: AttemptFolder, m
 
 def _tables(context: Context, planned: PlannedAttempt, made: Made) -> Tables:
     """Return the rows of a completed attempt by file name."""
-    if planned.kind == "pilot":
+    if planned.kind in ("pilot", RESUMPTION):
         return {}
     if made.case is not None:
         return case_tables(made.case.findings, is_control=planned.kind == "control_case")

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from ..common.endings import EndedError, Ending
-from ..common.plan import RUN, Allocation, PlannedAttempt, Protocol
+from ..common.plan import OF_RECIPES, Allocation, PlannedAttempt, Protocol
 from ..measurement.session import Setting
 from ..processes.environment import SideFolders, build_environment, own_environment
 from ..processes.keeper import Command, kill_descendants
@@ -60,7 +60,7 @@ def private_folders(context: Context) -> Iterator[SideFolders]:
 
 def _training(protocol: Protocol, planned: PlannedAttempt) -> tuple[dict[str, Any], int]:
     """Return what a side's function is called with: configuration and seed."""
-    seed = planned.seed if planned.kind == RUN else protocol.rules.seed
+    seed = planned.seed if planned.kind in OF_RECIPES else protocol.rules.seed
     recipe = protocol.recipe(planned.workload)
     return protocol.workloads[planned.workload].config if recipe is None else recipe.config, seed
 
@@ -86,6 +86,8 @@ def set_up(context: Context, planned: PlannedAttempt, side: str) -> Iterator[Set
             working=folders.working,
             bytecode=folders.bytecode,
             private=(str(tree.root), str(harness.root), str(folders.root)),
+            declared=(*(str(one.path) for one in context.allocation.data.values()), *runnable.reads),
+            opened=folders.opened,
             is_full=context.workspace.is_full,
         )
 

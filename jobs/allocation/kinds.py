@@ -8,11 +8,12 @@ from dataclasses import dataclass, field
 from ..cases.inputs_recorder import InputsRecorder
 from ..cases.run import Bench, CaseRecord, begin_record, run_case
 from ..common.layout import COMPARER, AttemptFolder, inputs_folder
-from ..common.plan import CASES, RUN, PlannedAttempt, Recipe
+from ..common.plan import CASES, RESUMPTION, RUN, PlannedAttempt, Recipe
 from ..measurement.measuring import measure_side, run_pilot
 from ..measurement.session import SideRecord
 from ..processes.sidelog import SideLog
 from ..runs.pilot import run_recipe_pilot
+from ..runs.resumption import run_resumption
 from ..runs.run import RunBench, RunRecord, run_segment
 from ..runs.run import begin_record as begin_run
 from .context import Context, comparer_command, private_folders, set_up, undisturbed
@@ -80,7 +81,7 @@ def _run_one(context: Context, planned: PlannedAttempt, folder: AttemptFolder, r
 
 
 def _run_recipe(context: Context, planned: PlannedAttempt, recipe: Recipe, folder: AttemptFolder, made: Made) -> None:
-    """Run one segment of a run, or the pilot of a recipe."""
+    """Run one segment of a run, a resumption, or the pilot of a recipe."""
     rules, (record,) = context.protocol.convergence, made.records
     if rules is None:
         raise ValueError("the protocol declares no convergence family")
@@ -106,6 +107,8 @@ def _run_recipe(context: Context, planned: PlannedAttempt, recipe: Recipe, folde
         if planned.kind == RUN:
             made.run = begin_run(planned, recipe)
             run_segment(bench, made.run, record)
+        elif planned.kind == RESUMPTION:
+            run_resumption(bench, record)
         else:
             run_recipe_pilot(bench, record)
 

@@ -99,10 +99,10 @@ def _check_attempt(attempt: plan.PlannedAttempt, protocol: plan.Protocol) -> Non
     Raises:
         ValueError: It does not.
     """
-    is_of_recipe = attempt.kind in (plan.RUN, "pilot") and protocol.recipe(attempt.workload) is not None
-    is_of_workload = attempt.kind != plan.RUN and attempt.workload in protocol.workloads
+    is_of_recipe = attempt.kind in (*plan.OF_RECIPES, "pilot") and protocol.recipe(attempt.workload) is not None
+    is_of_workload = attempt.kind not in plan.OF_RECIPES and attempt.workload in protocol.workloads
     if not (is_of_recipe or is_of_workload):
-        what = "recipe" if attempt.kind == plan.RUN else "workload"
+        what = "recipe" if attempt.kind in plan.OF_RECIPES else "workload"
         raise ValueError(f"{attempt.slot}: the protocol has no {what} {attempt.workload}")
     if attempt.kind in plan.CASES and protocol.numerical is None:
         raise ValueError(f"{attempt.slot}: the protocol declares no numerical family")

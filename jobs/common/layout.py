@@ -17,6 +17,8 @@ TENSORS = "tensors.csv.gz"
 """Kept with its attempt, compressed; not among the tables that are collected."""
 INPUTS = "inputs.json"
 """The document of the canonical inputs, beside the receipt of the pilot that recorded them."""
+RESUMPTION = "resumption.json"
+"""What a side did after it had loaded a checkpoint of either side, beside the receipt of its resumption."""
 COMPARER = "comparer"
 """Whose log stands beside the sides'."""
 _PART = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -20,12 +20,17 @@ KINDS: Mapping[str, frozenset[tuple[str, ...]]] = {
     "control_case": frozenset({("baseline", "baseline_again")}),
     "case": frozenset({("baseline", "candidate")}),
     "run": frozenset({("baseline",), ("candidate",)}),
+    "resumption": frozenset({("baseline",), ("candidate",)}),
 }
 """The kinds of attempts that this release runs, and the orders of sides that each may have."""
 CASES = ("control_case", "case")
 """The kinds that compare matched updates; both sides are alive at the same time."""
 RUN = "run"
 """The kind that is a whole training, in segments."""
+RESUMPTION = "resumption"
+"""The kind that goes on from a checkpoint of either side for some updates, to see whether a side can."""
+OF_RECIPES = (RUN, RESUMPTION)
+"""The kinds that train by a recipe, and never a workload; the name of their slot ends in the seed, or holds it."""
 QUANTITIES = ("gradients", "parameters", "updates", "exp_avg", "exp_avg_sq")
 """What is compared tensor by tensor after every matched update, in this order."""
 STATE = {"fresh": ("parameters",), "warm": ("parameters", "exp_avg", "exp_avg_sq")}
@@ -35,6 +40,7 @@ NEEDED_BY_RUNS = ("evaluate", "save", "load", "progress")
 """What an adapter must offer where the convergence family is declared, beside the required methods of every adapter."""
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 _RUN_SLOT = re.compile(r"[^/]+/run/(?P<recipe>[^/]+)/s(?P<seed>0|[1-9][0-9]{0,17})")
+_RESUMPTION_SLOT = re.compile(r"[^/]+/resumption/(?P<recipe>[^/]+)/s(?P<seed>0|[1-9][0-9]{0,17})/from-(?P<owner>[^/]+)")
 MOST_SEED = 2**63 - 1
 """A seed is no count, and stands in no table: what a configuration may say is taken whole."""
 
@@ -157,6 +163,8 @@ class Runnable:
     environment: Mapping[str, str]
     pass_environment: tuple[str, ...]
     launch: tuple[str, ...]
+    reads: tuple[str, ...]
+    """Files and folders outside everything frozen that it may read."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -193,6 +201,18 @@ def parse_seed(slot: str, recipe: str) -> int:
     return int(found["seed"])
 
 
+def parse_resumption(slot: str, recipe: str) -> tuple[int, str]:
+    """Return the seed, and whose checkpoint it is, from the name of a resumption's slot.
+
+    Raises:
+        ValueError: It is not the name of a resumption of this recipe.
+    """
+    found = _RESUMPTION_SLOT.fullmatch(slot)
+    if found is None or found["recipe"] != recipe:
+        raise ValueError(f"not the name of a resumption of recipe {recipe!r}: {slot!r}")
+    return int(found["seed"]), found["owner"]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlannedAttempt:
     """One attempt to make."""
@@ -205,13 +225,13 @@ class PlannedAttempt:
     pair: int
     order: tuple[str, ...]
     updates: int
-    """Updates per window; 0 for a pilot, for a case and for a run."""
+    """Updates per window; of a resumption all of them; 0 for a pilot, for a case and for a run."""
     inputs_sha256: str
     """Digest of a case's canonical inputs; empty for everything else."""
     segment: int = 0
     """Which segment of a run; 0 for everything else."""
     resume: CheckpointName | None = None
-    """What the segment starts from; None for the beginning."""
+    """What a segment or a resumption starts from; None for the beginning."""
 
     @property
     def name(self) -> str:
@@ -220,12 +240,29 @@ class PlannedAttempt:
 
     @property
     def seed(self) -> int:
-        """The seed of a run, which stands in its slot's name.
+        """The seed of a run or of a resumption, which stands in its slot's name.
 
         Raises:
-            ValueError: It is no run, or not one of its recipe.
+            ValueError: It is neither, or not one of its recipe.
         """
+        if self.kind == RESUMPTION:
+            return parse_resumption(self.slot, self.workload)[0]
         return parse_seed(self.slot, self.workload)
+
+    def saved_by(self) -> PlannedAttempt:
+        """Return the attempt at a run whose checkpoint a resumption goes on from: it has the same number.
+
+        Raises:
+            ValueError: It is no resumption.
+        """
+        seed, owner = parse_resumption(self.slot, self.workload)
+        return replace(
+            self,
+            slot=f"{owner}/run/{self.workload}/s{seed}",
+            kind=RUN,
+            order=("baseline" if owner == "baseline" else "candidate",),
+            updates=0,
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -419,6 +456,7 @@ def _runnable(value: Any, name: str) -> Runnable:
         environment=fields.text_table("environment"),
         pass_environment=fields.texts("pass_environment"),
         launch=fields.texts("launch"),
+        reads=fields.texts("reads"),
     )
     fields.done()
     if not all(_is_inside(folder) for folder in runnable.python_path):
@@ -496,6 +534,11 @@ def _check_segment(attempt: PlannedAttempt) -> None:
         raise ValueError(f"{attempt.slot}: segment {attempt.segment} of a {attempt.kind}")
     if attempt.kind == RUN:
         parse_seed(attempt.slot, attempt.workload)
+    if attempt.kind == RESUMPTION:
+        parse_resumption(attempt.slot, attempt.workload)
+        if attempt.resume is None:
+            raise ValueError(f"{attempt.slot}: a resumption of nothing")
+        return
     if attempt.resume is not None and not attempt.resume.segment < attempt.segment:
         raise ValueError(f"{attempt.slot}: segment {attempt.segment} cannot start from {attempt.resume}")
 
@@ -504,7 +547,9 @@ def _check(allocation: Allocation, name: str) -> Allocation:
     if allocation.id != name:
         raise ValueError(f"allocation: the plan of {allocation.id}, in the folder of {name}")
     for attempt in allocation.attempts:
-        for side in attempt.order:
+        # Whose snapshot saved a checkpoint is checked as well.
+        owners = attempt.saved_by().order if attempt.kind == RESUMPTION else ()
+        for side in (*attempt.order, *owners):
             if ("candidate" if side == "candidate" else "baseline") not in allocation.sides:
                 raise ValueError(f"{attempt.slot}: the allocation does not say how to run {side}")
     keys = [(attempt.slot, attempt.attempt) for attempt in allocation.attempts]  # two segments of one do not share it
