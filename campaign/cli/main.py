@@ -73,6 +73,9 @@ COMMANDS = {
         "campaign.cli.prune",
         "Remove what can be made again, and record it: compiled code, and what killed writers left.",
     ),
+    "verify": Entry(
+        "campaign.cli.verify", "Check everything in a campaign home, read-only, and derive its verdict again."
+    ),
     "rerun": Entry(
         "campaign.cli.rerun", "Run a completed numerical case again and compare its numbers with the retained ones."
     ),

@@ -312,3 +312,17 @@ def _hash(whole: str, path: str, num_bytes: int) -> str:
     finally:
         os.close(descriptor)
     return digest.hexdigest()
+
+
+def hash_outside(path: str) -> tuple[int, str]:
+    """Return size and digest of a file outside the home, such as declared data; a link to it is followed.
+
+    Raises:
+        EvidenceError: It is no file, or cannot be read.
+    """
+    whole = os.path.realpath(path)
+    try:
+        num_bytes = os.stat(whole).st_size  # noqa: PTH116 - called for each of many files
+    except OSError as error:
+        raise EvidenceError(path, f"cannot be read: {error.strerror or error}") from error
+    return num_bytes, _hash(whole, path, num_bytes)

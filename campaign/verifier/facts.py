@@ -15,11 +15,24 @@ Json = Any
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Signature:
+    """A signature of the head line, and who may have made it."""
+
+    file: Path
+    allowed_signers: Path
+    """As ssh-keygen reads it: whose keys the reader trusts."""
+    identity: str
+    """Who must have signed."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
     """What was asked for."""
 
     head: str = ""
-    """64 hex digits of the head line that was kept elsewhere; empty for none."""
+    """The head line that was kept elsewhere, or its 64 hex digits; empty for none."""
+    signature: Signature | None = None
+    """A signature of the head line; None for none."""
     deep: bool = False
     """Whether installed distributions and declared data are looked at too, where they are within reach."""
     execute: bool = True

@@ -66,6 +66,14 @@ class Check:
         """Add something that a reader should know."""
         self.remarks.append(text)
 
+    @contextmanager
+    def each(self) -> Iterator[None]:
+        """Let what is wrong with one document be a finding that ends the block, and not the whole check."""
+        try:
+            yield
+        except EvidenceError as error:
+            self.tampered(error.where, error.what)
+
     @property
     def state(self) -> State:
         """The worst of what was said."""

@@ -1,0 +1,127 @@
+"""``campaign verify``."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+
+from campaign.cli.options import absolute, find_home, json_option
+from campaign.cli.output import Output
+from campaign.errors import CampaignError, ConfigError, StateError
+from campaign.paths import HomePaths
+from campaign.verifier import text
+from campaign.verifier.closing import parse_head
+from campaign.verifier.command import signature_of
+from campaign.verifier.facts import Facts, Options, Signature
+from campaign.verifier.findings import Check
+from campaign.verifier.verify import Step, is_home, make, verifying
+
+
+def _find(given: Path | None) -> HomePaths:
+    """Return the home; one without its manifest is a home whose manifest was removed."""
+    if given is None:
+        return find_home(None)
+    paths = HomePaths(absolute(given))
+    if not is_home(paths.root):
+        raise StateError("not a campaign home", where=str(given), hint="campaign freeze CONFIG --home DIR")
+    return paths
+
+
+def _signature(file: Path | None, allowed_signers: Path | None, identity: str | None) -> Signature | None:
+    try:
+        return signature_of(file, allowed_signers, identity)
+    except ValueError as error:
+        raise ConfigError(str(error)) from error
+
+
+def _check_collection(facts: Facts, check: Check) -> None:
+    """Make the checks of a collection, in memory: whatever it would find is found here, too."""
+    paths = HomePaths(facts.root)
+    try:
+        for where, what in _collected(paths):
+            check.tampered(_relative(where, paths), what)
+    except CampaignError as error:
+        what = f"{error.what}: {error.why}" if error.why else error.what
+        check.tampered(_relative(error.where, paths), what)
+
+
+def _collected(paths: HomePaths) -> Iterator[tuple[str, str]]:
+    from campaign.collection.collect import known_receipts, read_home  # noqa: PLC0415 - slow to import: SQLAlchemy
+    from campaign.frozen import check_recorded, read_frozen  # noqa: PLC0415 - as above
+    from campaign.record.ledger import read_entries  # noqa: PLC0415 - as above
+
+    frozen, entries = read_frozen(paths), read_entries(paths)
+    check_recorded(paths, frozen, entries)
+    for finding in read_home(paths, frozen, entries, known_receipts(entries)).findings:
+        yield finding.where, finding.what
+
+
+def _relative(where: str, paths: HomePaths) -> str:
+    return where.removeprefix(f"{paths.root}{os.sep}")
+
+
+def _option(value: str) -> str:
+    try:
+        if value:
+            parse_head(value)
+    except ValueError as error:
+        raise ConfigError(str(error), hint="campaign verify --head HEX") from error
+    return value
+
+
+@click.command
+@click.option("--head", metavar="HEAD", default="", help="The head line that was kept elsewhere, or its 64 hex digits.")
+@click.option("--signature", metavar="FILE", type=click.Path(path_type=Path), help="A signature of the head line.")
+@click.option(
+    "--allowed-signers",
+    metavar="FILE",
+    type=click.Path(path_type=Path),
+    help="Whose keys you trust, as for ssh-keygen.",
+)
+@click.option("--identity", metavar="WHO", help="Who must have signed.")
+@click.option("--deep", is_flag=True, help="Hash declared data and installed distributions again, too.")
+@click.option("--no-execute", is_flag=True, help="Do not run the frozen acceptance.")
+@click.option("--verdict", is_flag=True, help="Let the verdict on the last candidate decide the exit code, too.")
+@click.option(
+    "--home",
+    type=click.Path(path_type=Path),
+    envvar="CAMPAIGN_HOME",
+    show_envvar=True,
+    help="Campaign home; default: found upward from the working directory.",
+)
+@json_option
+def command(
+    *,
+    head: str,
+    signature: Path | None,
+    allowed_signers: Path | None,
+    identity: str | None,
+    deep: bool,
+    no_execute: bool,
+    verdict: bool,
+    home: Path | None,
+    output: Output,
+) -> int:
+    """Check everything in a campaign home, read-only, and derive its verdict again.
+
+    Nothing is repaired and nothing is written. Every finding is listed, and the tier that could be established; a
+    verdict is printed only if nothing is tampered with. Exits with 0 then, else with 5; --verdict adds 3 if a gate is
+    shown to be missed, and 4 if evidence is wanting.
+    """
+    options = Options(
+        head=_option(head),
+        signature=_signature(signature, allowed_signers, identity),
+        deep=deep,
+        execute=not no_execute,
+        python=sys.executable,
+    )
+    paths = _find(home)
+    with verifying(paths.root, options) as verification:
+        step = Step("collection", "all that campaign collect would find", _check_collection)
+        make(verification.checks, verification.facts, step)
+        output.result("\n".join(text.lines(verification)), text.as_json(verification))
+        return verification.exit_code(with_verdict=verdict)

@@ -1,0 +1,178 @@
+"""What lies outside the home and is within reach: declared data, and what is installed for each side.
+
+Somebody else's machine may have other files at the same paths. So what is installed is held against the campaign only
+where the interpreter is the very one that was frozen; declared data wherever something lies at its path.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import csv
+import io
+import os
+from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+
+from . import names, trees
+from .digests import Digests, hash_outside
+from .facts import Facts
+from .findings import Check, EvidenceError
+from .strict import Node
+
+_PACKAGES = ("site-packages", "dist-packages")
+_METADATA = (".dist-info", ".egg-info")
+_SHARED = "/usr/lib/python3/dist-packages"
+"""Where Debian keeps the packages of its own interpreter, whatever its version."""
+
+
+# --- declared data ----------------------------------------------------------------------------------------------------
+
+
+def check_data(facts: Facts, check: Check) -> None:
+    """Hash all declared data again, where it lies at its path.
+
+    Args:
+        facts: The manifest and the ledger are known.
+        check: Where findings go.
+    """
+    for name, declared in Node(facts.manifest, names.MANIFEST)["data"].fields():
+        with check.each():
+            _check_data_set(facts, check, name, declared)
+
+
+def _check_data_set(facts: Facts, check: Check, name: str, declared: Node) -> None:
+    path, frozen = declared["path"].as_text(), declared["sha256"].as_digest()
+    if not os.path.lexists(path):
+        check.not_checked(f"data set {name} is not here: {path}")
+        return
+    found = _digest_of(path, check)
+    if found == frozen:
+        check.remark(f"data set {name} is what was frozen")
+        return
+    what = f"data set {name} is not what was frozen: its digest is {found}, {names.MANIFEST} says {frozen}"
+    if _is_amended(facts, "data"):
+        check.remark(f"{what}; an amendment says that data changed")
+    else:
+        check.tampered(path, what)
+
+
+def _digest_of(path: str, check: Check) -> str:
+    """Return the digest of a data set: of a file its content's, of a folder the tree digest."""
+    whole = os.path.realpath(path)
+    if not os.path.isdir(whole):  # noqa: PTH112 - paths are texts here
+        return hash_outside(whole)[1]
+    with Digests(whole) as digests:
+        for folder, why in digests.unreadable.items():
+            raise EvidenceError(f"{path}/{folder}", f"cannot be listed: {why}")
+        digests.hash_ahead()
+        return trees.tree_digest(trees.entries_on_disk(digests, "", check, {}))
+
+
+def _is_amended(facts: Facts, what: str) -> bool:
+    return any(entry.act == "amended" and entry.data.get("what") == what for entry in facts.entries)
+
+
+# --- environments -----------------------------------------------------------------------------------------------------
+
+
+def check_environment(facts: Facts, check: Check) -> None:
+    """Hash what is installed for each side again, by the lists that the distributions brought.
+
+    Args:
+        facts: The manifests are known.
+        check: Where findings go.
+    """
+    sides = {"baseline": Node(facts.manifest, names.MANIFEST)["baseline"]}
+    for candidate in facts.candidates.values():
+        sides[candidate.id] = Node(candidate.manifest, names.candidate_manifest(candidate.id))["candidate"]
+    seen: dict[str, str] = {}
+    for name, side in sides.items():
+        with check.each():
+            identity = side.get("interpreter")
+            if identity is None:
+                check.not_checked(f"{name}: the manifest does not say what was installed")
+                continue
+            key = identity["environment_sha256"].as_text() + side["python"].as_text()
+            if key in seen:
+                check.remark(f"{name}: the environment of {seen[key]}")
+                continue
+            seen[key] = name
+            _check_side(check, name, side["python"].as_text(), identity)
+
+
+def _check_side(check: Check, name: str, python: str, identity: Node) -> None:
+    executable, frozen = identity["path"].as_text(), identity["sha256"].as_text()
+    try:
+        found = hash_outside(python)[1]
+    except EvidenceError as error:
+        check.not_checked(f"{name}: its interpreter is not here: {python} {error.what}")
+        return
+    if not frozen or found != frozen:
+        check.not_checked(f"{name}: {python} is another interpreter than the one that was frozen, {executable}")
+        return
+    version = ".".join(identity["version"].as_text().split(".")[:2])
+    folders = list(_package_folders(python, executable, version))
+    num_files = 0
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        for stem, distribution in identity["installed"].fields():
+            with check.each():
+                num_files += _check_distribution(pool, check, stem, distribution, folders)
+    check.remark(f"{name}: {num_files} installed files hashed")
+
+
+def _package_folders(python: str, executable: str, version: str) -> Iterator[str]:
+    """Yield the folders in which an interpreter finds what is installed, those of its virtual environment first."""
+    for program in dict.fromkeys((python, executable)):
+        prefix = os.path.dirname(os.path.dirname(program))  # noqa: PTH120 - paths are texts here
+        for lib in ("lib", "lib64", "local/lib"):
+            for kind in _PACKAGES:
+                folder = f"{prefix}/{lib}/python{version}/{kind}"
+                if os.path.isdir(folder):  # noqa: PTH112 - paths are texts here
+                    yield folder
+    if os.path.isdir(_SHARED):  # noqa: PTH112 - paths are texts here
+        yield _SHARED
+
+
+def _check_distribution(pool: ThreadPoolExecutor, check: Check, stem: str, frozen: Node, folders: list[str]) -> int:
+    """Hash the files of one distribution; return how many."""
+    places = [(folder, f"{folder}/{stem}{end}") for folder in folders for end in _METADATA]
+    there = [(folder, place) for folder, place in places if os.path.lexists(place)]
+    if not there:
+        raise EvidenceError(stem, "was installed when the side was frozen, and is not any more")
+    sealed = frozen["record_sha256"].as_text()
+    if not sealed:
+        check.not_checked(f"{stem} has no list of its files")
+        return 0
+    folder, record = there[0][0], f"{there[0][1]}/RECORD"
+    digest = hash_outside(record)[1]
+    if digest != sealed:
+        raise EvidenceError(record, f"is not the list that was frozen: its SHA-256 is {digest}, frozen is {sealed}")
+    listed = _read_record(record)
+    jobs = {path: pool.submit(hash_outside, f"{folder}/{path}") for path in listed}
+    for path, job in jobs.items():
+        with check.each():
+            found = job.result()[1]
+            if found != listed[path]:
+                raise EvidenceError(
+                    trees.shown(f"{folder}/{path}"), f"changed: its SHA-256 is {found}, {stem} lists {listed[path]}"
+                )
+    return len(listed)
+
+
+def _read_record(record: str) -> Mapping[str, str]:
+    """Return the digest of every file that a RECORD lists with one."""
+    try:
+        with open(record, "rb") as stream:  # noqa: PTH123 - paths are texts here
+            text = os.fsdecode(stream.read())
+    except OSError as error:
+        raise EvidenceError(record, f"cannot be read: {error.strerror or error}") from error
+    found = {}
+    for row in csv.reader(io.StringIO(text)):
+        if len(row) == 3 and row[1].startswith("sha256="):
+            coded = row[1].removeprefix("sha256=")
+            try:
+                found[row[0]] = base64.urlsafe_b64decode(coded + "=" * (-len(coded) % 4)).hex()
+            except (binascii.Error, ValueError) as error:
+                raise EvidenceError(record, f"lists {row[0]} with what is no digest: {error}") from error
+    return found

@@ -1,0 +1,34 @@
+"""The home itself: what an export left out of it, and what killed writers left in it."""
+
+from __future__ import annotations
+
+from . import names
+from .facts import Facts
+from .findings import Check
+
+
+def check(facts: Facts, check: Check) -> None:
+    """Say what is not here. What an export withheld is known by its digest, which the other checks hold to its place.
+
+    Args:
+        facts: Nothing but the listing of the home is known.
+        check: Where findings go.
+    """
+    for path, (num_bytes, sha256) in sorted(facts.withheld.items()):
+        if contradiction := facts.digests.contradiction(path, num_bytes, sha256):
+            check.tampered(path, f"not what the export says of it: {contradiction}")
+    gone = [path for path in facts.withheld if _is_withheld(facts, path)]
+    if gone:
+        num_bytes = sum(facts.withheld[path][0] for path in gone)
+        check.not_checked(
+            f"{len(gone)} files ({num_bytes} bytes) were withheld by the export, such as {gone[0]}: their digests are "
+            "compared, their content is not here"
+        )
+    left = [one.path for one in facts.digests.below("") if names.is_leftover(one.path.rpartition("/")[2])]
+    if left:
+        check.remark(f"{len(left)} temporary files of killed writers, never evidence, such as {left[0]}")
+
+
+def _is_withheld(facts: Facts, path: str) -> bool:
+    found = facts.digests.get(path)
+    return found is not None and found.withheld
