@@ -9,6 +9,10 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
+from campaign.freezing.reachability import check
+from campaign.judging.evaluation import run_program_often
+from tests.support.remembering import FOLDER, remembering
+
 Golden = Callable[[Path, bytes], None]
 
 # How long one example takes says nothing here, and a red test should point at the change that made it red.
@@ -35,6 +39,15 @@ def registry(registries: Callable[[], Path], monkeypatch: pytest.MonkeyPatch) ->
     path = registries()
     monkeypatch.setenv("CAMPAIGN_REGISTRY", str(path))
     return path
+
+
+@pytest.fixture(scope="session", autouse=True)
+def remembered(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Let every freeze of the same protocol by the same program judge the same made-up evidence once."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv(FOLDER, str(tmp_path_factory.mktemp("answers")))
+        patch.setattr(check, "run_program_often", remembering(run_program_often))
+        yield
 
 
 @pytest.fixture

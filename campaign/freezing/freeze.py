@@ -14,9 +14,9 @@ from campaign.config.model import Config
 from campaign.errors import ConfigError, EvidenceError, StateError
 from campaign.freezing import data, machine
 from campaign.freezing.programs import Programs, copy_program
+from campaign.freezing.reachability.check import require_reachable
 from campaign.freezing.sides import FrozenSide, Progress, freeze_side, no_progress
 from campaign.freezing.staging import clean_unfinished, publish_home, staging
-from campaign.judging.evaluation import check_protocol
 from campaign.paths import HomePaths
 from campaign.planning.power_check import assess_power, power_note
 from campaign.planning.protocol import build_protocol, departures
@@ -144,7 +144,9 @@ def _freeze_baseline(
         staged.config.write_bytes(config.raw)
         staged.protocol.write_bytes(protocol.to_bytes())
         acceptance_sha256 = copy_program(programs.acceptance, staged.acceptance)
-        _require_acceptable(config, staged, acceptance_sha256, environment)
+        reachable = require_reachable(
+            config, protocol, staged.protocol, staged.acceptance, acceptance_sha256, environment=environment
+        )
         harness_sha256 = copy_program(programs.harness, staged.harness)
         verifier_sha256 = copy_program(programs.verifier, staged.verifier)
         side = freeze_side(config, "baseline", config.baseline, staged.baseline, home=paths, progress=work.progress)
@@ -164,6 +166,7 @@ def _freeze_baseline(
             departures=departures(protocol),
             left_out=side.snapshot.left_out,
             power=power,
+            reachable=reachable,
             driver=driver_facts(config, {"baseline": side}),
             machine=machine.read_machine_facts(),
         )
@@ -182,20 +185,6 @@ def _harness_notes(config: Config, side: FrozenSide) -> Iterator[str]:
         yield (
             f"harness: torch is not installed for {config.harness_python}, and the numerical cases are compared with "
             "it: campaign doctor; another interpreter can be named under [harness] python, before the freeze"
-        )
-
-
-def _require_acceptable(
-    config: Config, staged: HomePaths, acceptance_sha256: str, environment: Mapping[str, str]
-) -> None:
-    """Refuse a protocol that the acceptance program would refuse once everything has been measured."""
-    faults = check_protocol(staged.protocol, staged.acceptance, acceptance_sha256, environment=environment)
-    if faults:
-        raise ConfigError(
-            "the acceptance program refuses the protocol that this configuration gives",
-            where=str(config.path),
-            why="; ".join(faults),
-            hint="change what is named; nothing was frozen",
         )
 
 

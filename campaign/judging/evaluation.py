@@ -19,7 +19,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from acceptance import formats
 from campaign import documents, files, verifier
 from campaign.collection.sealed import Finding, TamperedError
 from campaign.errors import CampaignError, EvidenceError, ExitCode, InfrastructureError, StateError
@@ -344,46 +343,6 @@ def evaluate(
         raise _failed(done)
     verdict = read_verdict(done.stdout, done.returncode, _expected(frozen, candidate))
     return Evaluation(verdict=verdict, printed=done.stdout)
-
-
-def check_protocol(
-    protocol: Path, acceptance: Path, acceptance_sha256: str, *, environment: Mapping[str, str]
-) -> tuple[str, ...]:
-    """Let a program that is about to be frozen read the protocol, beside evidence without a row.
-
-    Args:
-        protocol: The protocol that is about to be frozen.
-        acceptance: The copy of the program.
-        acceptance_sha256: Its tree digest.
-        environment: The driver's environment; see `run_program`.
-
-    Returns:
-        What it would refuse for ever, one fault each; empty if it takes the protocol.
-
-    Raises:
-        AcceptanceError: The program failed.
-        InfrastructureError: It could not run.
-    """
-    program = read_program(acceptance, acceptance_sha256)
-    with tempfile.TemporaryDirectory(prefix="campaign-evidence-") as folder:
-        for name, data in _no_evidence().items():
-            (Path(folder) / name).write_bytes(data)
-        done = run_program(program, (str(protocol.resolve()), folder), root=acceptance, environment=environment)
-    if done.returncode == int(ExitCode.TAMPERED):
-        return tuple(fault.what for fault in _faults(done.stderr, protocol))
-    if done.returncode != int(ExitCode.WANTING):
-        raise _failed(done)
-    return ()
-
-
-def _no_evidence() -> dict[str, bytes]:
-    """Return the files of an evidence folder in which nothing was measured."""
-    nothing = "0" * 64
-    identity = documents.Identity(
-        manifest_sha256=nothing, baseline_sha256=nothing, candidate=f"c{nothing[:12]}", candidate_sha256=nothing
-    )
-    tables = {name: f"{','.join(table.header)}\n".encode() for name, table in formats.TABLES.items()}
-    return {"identity.json": identity.to_bytes(), **tables}
 
 
 def _failed(done: subprocess.CompletedProcess[bytes]) -> AcceptanceError:

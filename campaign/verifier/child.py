@@ -19,7 +19,6 @@ import json
 import os
 import runpy
 import sys
-import traceback
 from collections.abc import Mapping, Sequence
 from types import CodeType, ModuleType
 
@@ -115,8 +114,8 @@ def run_apart(package: str, arguments: Sequence[str]) -> dict[str, object]:
             run(package, arguments)
         except SystemExit as end:
             code = exit_code(end)
-        except Exception:  # noqa: BLE001 - whatever a run raises is its own end, and not that of the others
-            traceback.print_exc()
+        except Exception as error:  # noqa: BLE001 - whatever a run raises is its own end, and not that of the others
+            sys.excepthook(type(error), error, error.__traceback__)
             code = 1
     return {"exit": code, **{name: base64.b64encode(stream.getvalue()).decode() for name, stream in written.items()}}
 

@@ -1,11 +1,13 @@
-"""A small campaign to freeze: a source tree, a configuration and two tiny programs."""
+"""A small campaign to freeze: a source tree, a configuration, the real acceptance program and a tiny harness."""
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+import acceptance
 from campaign import verifier
 from campaign.config.load import load_config
 from campaign.config.model import Config
@@ -98,8 +100,6 @@ def make_setting(root: Path) -> Setting:
             "bin/python": INTERPRETER,
             "source/model/__init__.py": "",
             "plays/hamlet.txt": "To be\n",
-            "programs/acceptance/__init__.py": "",
-            "programs/acceptance/__main__.py": "raise SystemExit(4)\n",
             "programs/acceptance/__pycache__/__main__.cpython-311.pyc": b"planted",
             "programs/acceptance/data.json": "{}",
             "programs/jobs/__init__.py": "",
@@ -108,6 +108,8 @@ def make_setting(root: Path) -> Setting:
         },
     )
     (root / "bin" / "python").chmod(0o755)
+    for source in Path(acceptance.__file__).parent.glob("*.py"):
+        shutil.copy(source, root / "programs" / "acceptance")
     programs = Programs(
         acceptance=root / "programs" / "acceptance",
         harness=root / "programs" / "jobs",

@@ -1,9 +1,9 @@
-"""Lets the program that is about to be frozen judge made-up evidence, and refuses rules under which it shows nothing."""
+"""Lets the program that is about to be frozen judge made-up evidence; refuses rules under which it shows nothing."""
 
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,7 +16,6 @@ from campaign.freezing.reachability.variants import (
     CATEGORY,
     PRODUCTION,
     RULED,
-    THROUGHPUT,
     Expected,
     Variant,
     all_variants,
@@ -70,6 +69,14 @@ class Unreachable:
         return f"{self.gate} cannot be {self.finding}: where {self.what}, {self.found}"
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Trial:
+    """Evidence, and what the program said of it."""
+
+    variant: Variant
+    run: Run
+
+
 def require_reachable(
     config: Config,
     protocol: Protocol,
@@ -97,28 +104,34 @@ def require_reachable(
         AcceptanceError: The program fails, or contradicts the rules.
         InfrastructureError: It could not run.
     """
-    program = read_program(acceptance, acceptance_sha256)
-    variants = all_variants(protocol)
+    trials = _run_all(
+        all_variants(protocol), written, read_program(acceptance, acceptance_sha256), acceptance, environment
+    )
+    _require_accepted(config, trials[0].run)
+    digests = {"protocol_sha256": sha256_file(written), "acceptance_sha256": acceptance_sha256}
+    verdicts = [(trial.variant, _verdict(config, trial, digests)) for trial in trials if not trial.variant.unreadable]
+    _require_sound(trials)
+    unreachable = [item for variant, verdict in verdicts for item in find_unreachable(variant, verdict)]
+    if unreachable:
+        raise _refusal(config, unreachable)
+    return _reachable(verdict for _, verdict in verdicts)
+
+
+def _run_all(
+    variants: Sequence[Variant],
+    protocol: Path,
+    program: Mapping[str, bytes],
+    root: Path,
+    environment: Mapping[str, str],
+) -> list[_Trial]:
+    """Write all evidence into a folder that is private and gone afterwards, and let one child judge it."""
     with tempfile.TemporaryDirectory(prefix="campaign-reachable-") as folder:
         places = [Path(folder) / str(number) for number in range(len(variants))]
         for variant, place in zip(variants, places, strict=True):
             variant.fixture.write(place)
-        arguments = [(str(written.resolve()), str(place)) for place in places]
-        runs = run_program_often(program, arguments, root=acceptance, environment=environment)
-    _require_accepted(config, runs[0])
-    digests = {"protocol_sha256": sha256_file(written), "acceptance_sha256": acceptance_sha256}
-    verdicts = {
-        variant.what: _verdict(config, variant, run, digests)
-        for variant, run in zip(variants, runs, strict=True)
-        if not variant.unreadable
-    }
-    printed = {variant.what: run.stdout for variant, run in zip(variants, runs, strict=True)}
-    for variant, run in zip(variants, runs, strict=True):
-        _require_sound(variant, run, printed)
-    unreachable = [item for variant in variants for item in find_unreachable(variant, verdicts.get(variant.what))]
-    if unreachable:
-        raise _refusal(config, unreachable)
-    return _reachable(verdicts.values())
+        arguments = [(str(protocol.resolve()), str(place)) for place in places]
+        runs = run_program_often(program, arguments, root=root, environment=environment)
+    return [_Trial(variant=variant, run=run) for variant, run in zip(variants, runs, strict=True)]
 
 
 def _require_accepted(config: Config, nothing: Run) -> None:
@@ -134,40 +147,39 @@ def _require_accepted(config: Config, nothing: Run) -> None:
         raise _failed(nothing)
 
 
-def _verdict(config: Config, variant: Variant, run: Run, digests: Mapping[str, str]) -> Verdict:
+def _verdict(config: Config, trial: _Trial, digests: Mapping[str, str]) -> Verdict:
+    run, identity = trial.run, trial.variant.fixture.identity
     if run.exit_status == int(ExitCode.TAMPERED):
         raise ConfigError(
-            "no evidence of the protocol that this configuration gives could be read",
+            "evidence under the protocol that this configuration gives cannot be read",
             where=str(config.path),
             why="; ".join(_said(run).splitlines()[:_SHOWN]),
             hint="give the rules numbers of a usual size; nothing was frozen",
         )
     if run.exit_status not in VERDICT_EXITS:
         raise _failed(run)
-    identity = variant.fixture.identity
     names = ("manifest_sha256", "baseline_sha256", "candidate_sha256")
     return read_verdict(run.stdout, run.exit_status, {**digests, **{name: getattr(identity, name) for name in names}})
 
 
-def _require_sound(variant: Variant, run: Run, printed: Mapping[str, bytes]) -> None:
+def _require_sound(trials: Sequence[_Trial]) -> None:
     """Refuse a program that reads what is no number, or whose verdict depends on the order of rows."""
-    if variant.unreadable and (run.exit_status != int(ExitCode.TAMPERED) or run.stdout):
-        raise AcceptanceError(
-            "the acceptance program reads numbers that are none", why=f"it ended with {run.exit_status} instead of 5"
-        )
-    if variant.like and run.stdout != printed[variant.like]:
-        raise AcceptanceError("the verdict of the acceptance program depends on the order of the rows")
+    printed = {trial.variant.what: trial.run.stdout for trial in trials}
+    for trial in trials:
+        if trial.variant.unreadable and (trial.run.exit_status != int(ExitCode.TAMPERED) or trial.run.stdout):
+            why = f"it ended with {trial.run.exit_status} instead of {int(ExitCode.TAMPERED)}"
+            raise AcceptanceError("the acceptance program reads numbers that are none", why=why)
+        if trial.variant.like and trial.run.stdout != printed[trial.variant.like]:
+            raise AcceptanceError("the verdict of the acceptance program depends on the order of the rows")
 
 
-def find_unreachable(variant: Variant, verdict: Verdict | None) -> Iterator[Unreachable]:
+def find_unreachable(variant: Variant, verdict: Verdict) -> Iterator[Unreachable]:
     """Yield what a verdict lacks of what must come of its evidence.
 
     Args:
         variant: The evidence.
-        verdict: What was made of it; None where it must not parse.
+        verdict: What was made of it.
     """
-    if verdict is None:
-        return
     for expected in variant.expected:
         yield from _unmet(variant, expected, verdict.gates)
     for gate in verdict.gates:
@@ -225,7 +237,7 @@ def _refusal(config: Config, unreachable: Sequence[Unreachable]) -> CampaignErro
     )
 
 
-def _reachable(verdicts: Iterator[Verdict] | Sequence[Verdict]) -> Reachable:
+def _reachable(verdicts: Iterable[Verdict]) -> Reachable:
     found: dict[str, set[str]] = {}
     for verdict in verdicts:
         for gate in verdict.gates:

@@ -112,18 +112,19 @@ def _allocation(slot: Slot) -> str:
 # --- measurements -----------------------------------------------------------------------------------------------------
 
 
-def add_measured(fixture: Fixture, ratios: Mapping[str, Decimal], *, swapped: bool = False) -> None:
-    """Add every pair, control and solo measurement.
+def add_measured(fixture: Fixture, ratios: Mapping[str, Decimal], *, repeats: int, swapped: bool) -> None:
+    """Add the pairs, controls and solo measurements of the first repeats.
 
     Args:
         fixture: Where to add them.
         ratios: Candidate / baseline by workload; a control's is 1.
+        repeats: How many repeats.
         swapped: Whether the sides of each pair got the measurements of one another.
     """
     files = {"pair": ("candidate", "pairs.csv"), "control_pair": ("control", "pairs.csv"), "solo": ("", "baseline.csv")}
     workloads = {workload.name: workload for workload in fixture.protocol.workloads}
     for slot in fixture.protocol.slots:
-        if slot.kind not in files:
+        if slot.kind not in files or slot.repeat > repeats:
             continue
         comparison, file = files[slot.kind]
         seconds = _window_seconds(fixture, ratios[slot.workload] if slot.kind == "pair" else Decimal(1))

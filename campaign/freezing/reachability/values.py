@@ -105,9 +105,9 @@ def _beside(limit: Decimal, worst: Decimal, aim: Aim, least: Decimal = Decimal(0
 def loss_differences(seeds: int, quantile: str, margin: str, aim: Aim) -> list[Decimal]:
     """Return the differences of the final losses, seed by seed.
 
-    Their bounds are m -+ h with m the mean and h = q s / sqrt(n). With u the margin, or the smallest that can be written
-    down if that is more: h is a tenth of u; MET has an upper bound of the margin - u/20, MISSED a lower one of the
-    margin + u/20, INCONCLUSIVE the mean at the margin.
+    Their bounds are m -+ h with m the mean and h = q s / sqrt(n). With u the margin, or the smallest difference that
+    can be written down if that is more: h is a tenth of u; MET has an upper bound of the margin - u/20, MISSED a lower
+    one of the margin + u/20, INCONCLUSIVE the mean at the margin.
 
     Args:
         seeds: How many there are; at least two.
@@ -158,7 +158,7 @@ def _loss_unit(margin: str) -> Decimal:
 def _spread(count: int, centre: Decimal, *, std: Decimal) -> list[Decimal]:
     """Return evenly spaced numbers with this mean and sample standard deviation."""
     places = [Decimal(2 * index - (count - 1)) for index in range(count)]  # their mean is 0
-    unit = (sum(place * place for place in places) / (count - 1)).sqrt()
+    unit = (sum((place * place for place in places), Decimal(0)) / (count - 1)).sqrt()
     return [(centre + std / unit * place).quantize(_LOSS_DIGITS) for place in places]
 
 

@@ -90,14 +90,14 @@ def part_of(gate: Gate) -> str:
 
 def all_variants(protocol: Protocol) -> tuple[Variant, ...]:
     """Return everything that is tried for a protocol; the first one has no rows."""
-    missed = _missed(protocol)
-    other_order = Variant(what="the same in another order", fixture=missed.fixture.reversed(), like=missed.what)
+    swapped = _swapped(protocol)
+    other_order = Variant(what="the same in another order", fixture=swapped.fixture.reversed(), like=swapped.what)
     return (
         _unmeasured(protocol),
         _met(protocol),
-        missed,
+        _missed(protocol),
+        swapped,
         other_order,
-        _swapped(protocol),
         _itself(protocol),
         _invalid(protocol),
         *_second_looks(protocol),
@@ -135,24 +135,27 @@ def _missed(protocol: Protocol) -> Variant:
 
 
 def _swapped(protocol: Protocol) -> Variant:
-    """Swap the sides of each pair; beside that, leave trainings inconclusive and isolated checks out."""
+    """Swap the sides of the first repeat's pairs; beside that, leave trainings inconclusive and isolated checks out."""
     fixture = empty(protocol)
     _measure(fixture, Aim.MET, swapped=True)
     expected = list(_expect(protocol, "inconclusive", parts=("convergence",)))
     if protocol.categories and Decimal(protocol.throughput.category_threshold) > 1:
-        expected.append(Expected(part=CATEGORY, finding="missed"))
+        first = frozenset(f"{category.name}/repeat-1" for category in protocol.categories)
+        expected.append(Expected(part=CATEGORY, finding="missed", names=first))
     if protocol.numerical is not None:
         _compare(fixture, NOT_OFFERED, only=_manners(protocol))
         expected += _not_offered(protocol, protocol.numerical)
     _train(fixture, Aim.INCONCLUSIVE)
-    what = "the sides of each pair are swapped, the trainings show neither, and no side offers an isolated check"
+    what = "the sides of a repeat are swapped, the trainings show neither, and no side offers an isolated check"
     return Variant(what=what, fixture=fixture, expected=tuple(expected))
 
 
 def _not_offered(protocol: Protocol, rules: NumericalRules) -> Iterator[Expected]:
     for quantity, method in (("optimizer", "optimizer_check"), ("consensus", "mix")):
         names = frozenset(f"{workload}/{quantity}" for workload in _manners(protocol))
-        yield Expected(part="numerical", finding="missing" if method in rules.required else "not_evaluated", names=names)
+        yield Expected(
+            part="numerical", finding="missing" if method in rules.required else "not_evaluated", names=names
+        )
 
 
 def _itself(protocol: Protocol) -> Variant:
@@ -182,7 +185,9 @@ def _invalid(protocol: Protocol) -> Variant:
     names = frozenset({*protocol.headers, "identity.json", "folder"})
     evidence = Expected(part="evidence", finding="invalid", names=names)
     expected = (*_expect(protocol, "invalid"), evidence)
-    return Variant(what="no receipt seals an attempt, and each file has a foreign row", fixture=fixture, expected=expected)
+    return Variant(
+        what="no receipt seals an attempt, and each file has a foreign row", fixture=fixture, expected=expected
+    )
 
 
 def _second_looks(protocol: Protocol) -> Iterator[Variant]:
@@ -214,9 +219,10 @@ def _not_numbers(protocol: Protocol) -> Variant:
 
 
 def _measure(fixture: Fixture, aim: Aim, *, swapped: bool = False) -> None:
+    """Add all measurements; swapped ones of the first repeat alone."""
     protocol = fixture.protocol
     ratios = {workload.name: values.ratio(protocol.throughput, workload, aim) for workload in protocol.workloads}
-    add_measured(fixture, ratios, swapped=swapped)
+    add_measured(fixture, ratios, repeats=1 if swapped else protocol.throughput.repeats, swapped=swapped)
 
 
 def _errors(rules: NumericalRules, aim: Aim) -> Errors:
@@ -234,7 +240,7 @@ def _compare(fixture: Fixture, errors: Errors, *, only: Sequence[str] | None) ->
 
 
 def _train(fixture: Fixture, aim: Aim) -> None:
-    """Add runs whose only look comes to the aim; for an inconclusive one also those of the second, which then is due."""
+    """Add runs whose first look comes to the aim; if that is inconclusive, also those of the second, which is due."""
     rules = fixture.protocol.convergence
     if rules is None:
         return

@@ -11,12 +11,14 @@ from pathlib import Path
 
 import pytest
 
+from acceptance.digest import SOURCES
 from campaign import __version__, documents, files
 from campaign.errors import ConfigError, EvidenceError, InfrastructureError, StateError
 from campaign.freezing.freeze import freeze_baseline
 from campaign.freezing.programs import find_programs
+from campaign.freezing.reachability.check import require_reachable
 from campaign.frozen import read_frozen
-from campaign.judging.evaluation import AcceptanceError, check_protocol
+from campaign.judging.evaluation import AcceptanceError
 from campaign.record.ledger import Ledger, read_entries
 from campaign.snapshot import digest_folder, read_listing, tree_digest
 from tests.support.freezing import AT, CONFIG, INTERPRETER, Setting, clock, make_setting
@@ -112,7 +114,7 @@ def test_the_ledger_begins_with_the_freeze(setting: Setting) -> None:
 
 def test_programs_are_frozen_as_sources_alone(setting: Setting) -> None:
     setting.freeze()
-    assert set(everything(setting.home.acceptance)) == {"__init__.py", "__main__.py"}
+    assert set(everything(setting.home.acceptance)) == set(SOURCES)
     assert set(everything(setting.home.harness)) == {"__init__.py", "launch.py", "sub/part.py"}
 
 
@@ -142,9 +144,10 @@ def test_the_real_programs_take_a_real_protocol_and_refuse_a_damaged_one(setting
     manifest = read_frozen(setting.home).manifest
     damaged = tmp_path / "damaged.json"
     damaged.write_bytes(setting.home.protocol.read_bytes().replace(b'"repeats": 3', b'"repeats": 4'))
-    faults = check_protocol(damaged, setting.home.acceptance, manifest.acceptance_sha256, environment={})
-    assert len(faults) == 1
-    assert "is missing" in faults[0]
+    rules, program = read_frozen(setting.home).protocol, setting.home.acceptance
+    with pytest.raises(ConfigError, match="the acceptance program refuses the protocol") as caught:
+        require_reachable(setting.config(), rules, damaged, program, manifest.acceptance_sha256, environment={})
+    assert "is missing" in caught.value.why
 
 
 def test_the_real_programs_take_a_campaign_with_recipes(setting: Setting) -> None:
@@ -313,6 +316,8 @@ from campaign import files
 from campaign.freezing import freeze, freeze_candidate, staging
 from campaign.record import ledger
 from tests.support.freezing import make_setting
+from tests.support.remembering import remember
+remember()
 target, name, after, action = sys.argv[2:]
 owner = {"files": files, "staging": staging, "os": os, "Path": Path, "Ledger": ledger.Ledger,
          "freeze": freeze, "freeze_candidate": freeze_candidate}[target]
