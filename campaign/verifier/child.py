@@ -6,17 +6,22 @@ what runs is what was hashed, whatever lies on the disk.
 
 With ``runs``, a list of lists of arguments, in the place of ``arguments`` the package runs once for each, every time
 from new modules, and the answer is one JSON list: of each run its ``exit`` and Base64 of its ``stdout`` and ``stderr``.
+
+``limits`` names limits of the process by their names in the module ``resource``: they hold before anything of the
+package is compiled.
 """
 
 from __future__ import annotations
 
 import base64
 import contextlib
+import gc
 import importlib.abc
 import importlib.machinery
 import io
 import json
 import os
+import resource
 import runpy
 import sys
 from collections.abc import Mapping, Sequence
@@ -128,15 +133,26 @@ def exit_code(end: SystemExit) -> int:
     return 1
 
 
+def limit(limits: Mapping[str, int]) -> None:
+    """Set limits of this process, each as low as is asked or lower."""
+    for name, most in limits.items():
+        kind = getattr(resource, name)
+        _, hard = resource.getrlimit(kind)
+        own = most if hard == resource.RLIM_INFINITY else min(most, hard)
+        resource.setrlimit(kind, (own, own))
+
+
 def main() -> None:
     """Read the request and run the package as it asks."""
     request = json.load(sys.stdin.buffer)
+    limit(request.get("limits", {}))
     files = {path: base64.b64decode(text, validate=True) for path, text in request["files"].items()}
     package = request["package"]
     sys.meta_path.insert(0, MemoryLoader(package, request["root"], files))
     if "runs" not in request:
         run(package, request["arguments"])
         return
+    gc.disable()  # of many short runs nothing is worth collecting
     answers = [run_apart(package, arguments) for arguments in request["runs"]]
     sys.stdout.write(json.dumps(answers) + "\n")
 

@@ -32,6 +32,10 @@ from campaign.judging.evaluation import Gate
 Differences: TypeAlias = Mapping[int, Decimal]
 """Candidate - baseline of the final loss, by seed."""
 
+Named: TypeAlias = dict[str, frozenset[str]]
+"""Gates by part, by what follows the family in their ids."""
+NO_NAMES: Named = {}
+
 CATEGORY, PRODUCTION = "throughput/category", "throughput/production"
 THROUGHPUT = (CATEGORY, PRODUCTION)
 RULED = (*THROUGHPUT, "numerical", "convergence")
@@ -116,32 +120,31 @@ def _unmeasured(protocol: Protocol) -> Variant:
 
 def _met(protocol: Protocol) -> Variant:
     fixture = empty(protocol)
-    _measure(fixture, Aim.MET)
+    _measure(fixture, Aim.MET, repeats=protocol.throughput.repeats)
     if protocol.numerical is not None:
         _compare(fixture, _errors(protocol.numerical, Aim.MET), only=None)
     _train(fixture, Aim.MET)
-    expected = (*_expect(protocol, "met", of_workloads=_looked_at(protocol)), Expected(part="evidence", finding="met"))
+    expected = (*_expect(protocol, "met", names=_looked_at(protocol)), Expected(part="evidence", finding="met"))
     return Variant(what="each rule is just met", fixture=fixture, expected=expected, passes=True)
 
 
 def _missed(protocol: Protocol) -> Variant:
     fixture = empty(protocol)
-    _measure(fixture, Aim.MISSED)
+    _measure(fixture, Aim.MISSED, repeats=1)
     if protocol.numerical is not None:
         _compare(fixture, _errors(protocol.numerical, Aim.MISSED), only=_manners(protocol))
     _train(fixture, Aim.MISSED)
-    expected = _expect(protocol, "missed", of_workloads=_looked_at(protocol))
+    expected = _expect(protocol, "missed", names=_looked_at(protocol) | _first_repeat(protocol))
     return Variant(what="each rule is just missed", fixture=fixture, expected=expected)
 
 
 def _swapped(protocol: Protocol) -> Variant:
-    """Swap the sides of the first repeat's pairs; beside that, leave trainings inconclusive and isolated checks out."""
+    """Swap the sides of a repeat; beside that, leave trainings inconclusive and isolated checks out."""
     fixture = empty(protocol)
-    _measure(fixture, Aim.MET, swapped=True)
+    _measure(fixture, Aim.MET, repeats=1, swapped=True)
     expected = list(_expect(protocol, "inconclusive", parts=("convergence",)))
     if protocol.categories and Decimal(protocol.throughput.category_threshold) > 1:
-        first = frozenset(f"{category.name}/repeat-1" for category in protocol.categories)
-        expected.append(Expected(part=CATEGORY, finding="missed", names=first))
+        expected.append(Expected(part=CATEGORY, finding="missed", names=_first_repeat(protocol)[CATEGORY]))
     if protocol.numerical is not None:
         _compare(fixture, NOT_OFFERED, only=_manners(protocol))
         expected += _not_offered(protocol, protocol.numerical)
@@ -164,7 +167,7 @@ def _itself(protocol: Protocol) -> Variant:
     expected = list(_expect(protocol, "invalid", parts=("convergence",)))
     if protocol.numerical is not None:
         _compare(fixture, NO_ERRORS, only=_manners(protocol))
-        expected += _expect(protocol, "met", parts=("numerical",), of_workloads=_looked_at(protocol))
+        expected += _expect(protocol, "met", parts=("numerical",), names=_looked_at(protocol))
     _train(fixture, Aim.EQUAL)
     if fixture.lines["attempts.csv"]:
         engaged = frozenset({"engaged/baseline"})
@@ -218,11 +221,11 @@ def _not_numbers(protocol: Protocol) -> Variant:
 # --- the parts of a variant -------------------------------------------------------------------------------------------
 
 
-def _measure(fixture: Fixture, aim: Aim, *, swapped: bool = False) -> None:
-    """Add all measurements; swapped ones of the first repeat alone."""
+def _measure(fixture: Fixture, aim: Aim, *, repeats: int, swapped: bool = False) -> None:
+    """Add the measurements of the first repeats."""
     protocol = fixture.protocol
     ratios = {workload.name: values.ratio(protocol.throughput, workload, aim) for workload in protocol.workloads}
-    add_measured(fixture, ratios, repeats=1 if swapped else protocol.throughput.repeats, swapped=swapped)
+    add_measured(fixture, ratios, repeats=repeats, swapped=swapped)
 
 
 def _errors(rules: NumericalRules, aim: Aim) -> Errors:
@@ -291,13 +294,11 @@ def _expect(
     finding: str,
     *,
     parts: Iterable[str] = RULED,
-    of_workloads: frozenset[str] | None = None,
+    names: Named = NO_NAMES,
 ) -> tuple[Expected, ...]:
-    """Expect one finding of all gates of some parts; of the numerical ones perhaps only those that are named."""
+    """Expect one finding of the gates of some parts: of those that are named, or of all of a part without names."""
     return tuple(
-        Expected(part=part, finding=finding, names=of_workloads if part == "numerical" else None)
-        for part in _parts(protocol)
-        if part in parts
+        Expected(part=part, finding=finding, names=names.get(part)) for part in _parts(protocol) if part in parts
     )
 
 
@@ -313,11 +314,20 @@ def _manners(protocol: Protocol) -> tuple[str, ...]:
     return tuple(firsts.values())
 
 
-def _looked_at(protocol: Protocol) -> frozenset[str] | None:
-    """Return the names of the numerical gates of those workloads."""
+def _looked_at(protocol: Protocol) -> Named:
+    """Return the numerical gates of those workloads."""
     rules = protocol.numerical
     if rules is None:
-        return None
+        return NO_NAMES
     quantities = ("loss", "gradients", "parameters", "updates", "optimizer", "consensus")
     gates = (*quantities, *(f"{quantity}/tensors" for quantity in rules.gated_tensors))
-    return frozenset(f"{workload}/{gate}" for workload in _manners(protocol) for gate in gates)
+    return {"numerical": frozenset(f"{workload}/{gate}" for workload in _manners(protocol) for gate in gates)}
+
+
+def _first_repeat(protocol: Protocol) -> Named:
+    """Return the throughput gates of the first repeat."""
+    production = (workload.name for workload in protocol.workloads if workload.production)
+    return {
+        CATEGORY: frozenset(f"{category.name}/repeat-1" for category in protocol.categories),
+        PRODUCTION: frozenset(f"production/{name}/repeat-1" for name in production),
+    }
