@@ -76,8 +76,8 @@ def command(  # noqa: PLR0917 - click passes every option by name
     is left out, and the command exits with 5 once the rest is done.
     """
     desk = open_desk(home, read_frozen(home), time.time)
-    desk.check_frozen()
     desk.require_open("nothing more is submitted")
+    desk.check_frozen()
     chosen = find_candidate(candidate, list(desk.frozen.candidates), desk.history().candidates)
     wish = Wish(candidate=chosen, cluster=cluster or _default_cluster(), phase=phase, only=only)
     run = _Run(desk=desk, wish=wish, output=output, wait=wait, yes=yes)

@@ -231,7 +231,7 @@ def findings(paths: HomePaths, frozen: Frozen, entries: Sequence[Entry]) -> list
     lines: list[Line] = []
     for act in kept:
         try:
-            lines += _parse(_read(paths, act), act.file)
+            lines += parse(_read(paths, act), act.file)
         except EvidenceError as error:
             found.append(Finding(where=error.where, what=error.what))
     prefix = key_prefix(frozen.manifest.campaign, frozen.manifest_sha256)
@@ -254,7 +254,13 @@ def _strangers(paths: HomePaths, kept: Sequence[Accounted]) -> Iterator[Finding]
             yield Finding(where=str(path), what="no act of the ledger names it")
 
 
-def _parse(text: str, file: str) -> Iterator[Line]:
+def parse(text: str, file: str) -> Iterator[Line]:
+    """Yield the jobs of an answer that was kept, tasks one by one.
+
+    Args:
+        text: What was printed.
+        file: Where it was kept.
+    """
     for line in _split(text)[1:]:
         for job in tasks_of(_field(line, 0)):
             yield Line(job=job, name=_field(line, _NAME_FIELD), user=_field(line, _USER_FIELD), file=file)

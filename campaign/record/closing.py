@@ -39,13 +39,12 @@ class Closing:
 # --- what stands in the way -------------------------------------------------------------------------------------------
 
 
-def _require_ended(paths: HomePaths, collection: Collection, history: acts.History) -> None:
+def _require_ended(paths: HomePaths, collection: Collection) -> None:
     if paths.staging.is_dir():
         raise StateError("a freeze was killed, or is under way", where=str(paths.staging), hint="repeat it first")
-    if history.open_submissions() or collection.running:
-        number = max(collection.running, 1)
+    if collection.running:
         raise StateError(
-            f"{number} attempt(s) have not ended",
+            f"{collection.running} attempt(s) have not ended",
             why="what they leave would belong to no closed campaign",
             hint="campaign status; wait for them, or: campaign cancel",
         )
@@ -131,12 +130,11 @@ def close(paths: HomePaths, ledger: Ledger, *, data_changed: str = "") -> Closin
         return Closing(head=known, is_new=False, data={})
     collection = collect(paths, ledger)
     require_intact(collection)
-    history = acts.fold(ledger.entries)
-    _require_ended(paths, collection, history)
+    _require_ended(paths, collection)
     _require_reports(paths, frozen, ledger.entries)
     data = {name: read_data(one) for name, one in frozen.manifest.data.items()}
     _require_data(data, frozen, data_changed)
-    listed = list_files(paths)
+    listed, history = list_files(paths), acts.fold(ledger.entries)
     said = {name: _with_reason(one, data_changed) for name, one in data.items()}
     seal = dump_seal(campaign, frozen.manifest_sha256, listed, said)
     files.replace(paths.seal, seal)  # over what a killed command left: no act names it yet
