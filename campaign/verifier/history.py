@@ -1,0 +1,375 @@
+"""What the ledger says of submissions and attempts, folded into records.
+
+Nothing is looked at on the disk. An entry that cannot be understood, or that cannot follow the ones before it, is a
+fault with its line, and the others are folded all the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from . import names
+from .facts import Entry, Facts, Planned
+from .findings import EvidenceError
+from .strict import Node
+
+CLUSTERS = ("slurm", "local")
+_MEMO = "history"
+
+
+class Ended(NamedTuple):
+    """The ledger's word on an attempt, or a segment, that left no receipt."""
+
+    seq: int
+    ending: str
+    allocation: str
+
+
+class Seen(NamedTuple):
+    """A receipt that an act of the ledger named for the first time."""
+
+    seq: int
+    sha256: str
+    act: str
+
+
+class Submitted(NamedTuple):
+    """A job that a scheduler has."""
+
+    seq: int
+    cluster: str
+    job: str
+    is_array: bool
+
+
+class Voiding(NamedTuple):
+    """What an amendment made void of one slot: its first attempts, so many."""
+
+    seq: int
+    attempts: int
+
+
+@dataclass(slots=True, kw_only=True)
+class Submission:
+    """One submission: all that was intended, and what became of it."""
+
+    key: str
+    intents: list[Entry] = field(default_factory=list)
+    allocations: list[str] = field(default_factory=list)
+    """In the order of the job array."""
+    on_slurm: int = 0
+    """How often Slurm was asked to take it."""
+    submitted: list[Submitted] = field(default_factory=list)
+    not_submitted: list[int] = field(default_factory=list)
+    """The ledger's numbers of the acts."""
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the last intent has no outcome yet."""
+        outcomes = [one.seq for one in self.submitted] + self.not_submitted
+        return max(outcomes, default=0) < self.intents[-1].seq
+
+    @property
+    def was_refused(self) -> bool:
+        """Whether no scheduler has it, by the last word."""
+        last = max((one.seq for one in self.submitted), default=0)
+        return bool(self.not_submitted) and self.not_submitted[-1] > max(last, self.intents[-1].seq)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Allocation:
+    """One allocation that was intended."""
+
+    id: str
+    submission: str
+    index: int
+    """Place in the submission, and so its array index."""
+    plan_sha256: str
+    planned: tuple[str, ...]
+    """Names of its attempts and segments, in order."""
+    seq: int
+    """The ledger's number of the first intent that names it."""
+    at: float
+    """When that was, in seconds since the epoch."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Amendment:
+    """One act ``amended``."""
+
+    entry: Entry
+    void: tuple[str, ...]
+    """Names of the slots."""
+    voided_attempts: Mapping[str, int]
+    """How many attempts at each slot had been made, by its name: all of them are void."""
+    is_platform: bool
+    """Whether it declares another platform."""
+
+
+@dataclass(slots=True, kw_only=True)
+class History:
+    """All of it."""
+
+    submissions: dict[str, Submission] = field(default_factory=dict)
+    allocations: dict[str, Allocation] = field(default_factory=dict)
+    planned: dict[str, Planned] = field(default_factory=dict)
+    ended: dict[str, Ended] = field(default_factory=dict)
+    seen: dict[str, Seen] = field(default_factory=dict)
+    cancelled: dict[str, int] = field(default_factory=dict)
+    """By allocation, the ledger's number of the first act."""
+    amendments: list[Amendment] = field(default_factory=list)
+    accounted: list[Entry] = field(default_factory=list)
+    pruned: list[Entry] = field(default_factory=list)
+    candidates: dict[str, int] = field(default_factory=dict)
+    """By id, the ledger's number of the freeze."""
+    reports: dict[str, list[int]] = field(default_factory=dict)
+    """By candidate, the ledger's numbers of the reports, in order."""
+    closed: Entry | None = None
+    faults: list[tuple[str, str]] = field(default_factory=list)
+    """Place and reason of everything that cannot be."""
+
+    def voided(self, slot: str, before: int | None = None) -> int:
+        """Return how many attempts at a slot are void: its first ones.
+
+        Args:
+            slot: The slot.
+            before: The ledger's number of an act: what was amended after it does not count. None for all.
+        """
+        made = [
+            one.voided_attempts[slot]
+            for one in self.amendments
+            if slot in one.voided_attempts and (before is None or one.entry.seq < before)
+        ]
+        return max(made, default=0)
+
+    def slots(self) -> dict[str, list[Planned]]:
+        """Return what was planned at each slot, in the ledger's order."""
+        found: dict[str, list[Planned]] = {}
+        for planned in self.planned.values():
+            found.setdefault(planned.slot, []).append(planned)
+        return found
+
+
+def history_of(facts: Facts) -> History:
+    """Return what the ledger says, folded once."""
+    found = facts.memo.get(_MEMO)
+    if not isinstance(found, History):
+        found = facts.memo[_MEMO] = fold(facts.entries)
+    return found
+
+
+def where_of(entry: Entry) -> str:
+    """Return the place of a ledger's line."""
+    return f"{names.LEDGER}:{entry.seq}"
+
+
+def fold(entries: Any) -> History:
+    """Fold the ledger's entries, in order."""
+    history = History()
+    for entry in entries:
+        note = _NOTES.get(entry.act)
+        if note is None:
+            continue
+        try:
+            note(history, entry, Node(entry.data, where_of(entry)))
+        except EvidenceError as error:
+            history.faults.append((error.where, error.what))
+    return history
+
+
+# --- one act ----------------------------------------------------------------------------------------------------------
+
+
+def _note_intent(history: History, entry: Entry, data: Node) -> None:
+    key = data["submission"].as_text()
+    cluster = data["cluster"].as_word(CLUSTERS)
+    is_again = key in history.submissions
+    submission = history.submissions.setdefault(key, Submission(key=key))
+    if is_again:
+        _check_again(submission, entry, data)
+    submission.intents.append(entry)
+    submission.on_slurm += cluster == "slurm"
+    if not is_again:
+        allocations = list(data["allocations"].items())
+        if not allocations:
+            raise data.wrong("intends no allocation")
+        for index, node in enumerate(allocations):
+            _note_allocation(history, submission, entry, node, index)
+
+
+def _check_again(submission: Submission, entry: Entry, data: Node) -> None:
+    """Refuse a second intent of one submission unless it is the first one, made again since nobody got it."""
+    first = submission.intents[0]
+    if not submission.was_refused:
+        raise data.wrong(f"intends {submission.key} again, which no act says was not submitted")
+    if first.data.get("allocations") != entry.data.get("allocations"):
+        raise data.wrong(f"intends {submission.key} with other allocations than line {first.seq}")
+
+
+def _note_allocation(history: History, submission: Submission, entry: Entry, node: Node, index: int) -> None:
+    name = _part(node["allocation"])
+    if name in history.allocations:
+        raise node.wrong(f"allocation {name} was intended before, by {history.allocations[name].submission}")
+    planned = [_planned(one, name, entry) for one in node["attempts"].items()]
+    if not planned:
+        raise node.wrong(f"allocation {name} has no attempts")
+    for one in planned:
+        if one.name in history.planned:
+            raise node.wrong(f"{one.name} was planned before, in allocation {history.planned[one.name].allocation}")
+        history.planned[one.name] = one
+    submission.allocations.append(name)
+    history.allocations[name] = Allocation(
+        id=name,
+        submission=submission.key,
+        index=index,
+        plan_sha256=node["plan_sha256"].as_digest(),
+        planned=tuple(one.name for one in planned),
+        seq=entry.seq,
+        at=entry.at,
+    )
+
+
+def _part(node: Node) -> str:
+    """Return a text that can be one part of a path."""
+    text = node.as_text()
+    if not text or "/" in text or "\0" in text or text in {".", ".."}:
+        raise node.wrong(f"{text!r} cannot be the name of a folder")
+    return text
+
+
+def _planned(node: Node, allocation: str, entry: Entry) -> Planned:
+    slot = node["slot"].as_text()
+    if any(part in {"", ".", ".."} or "\0" in part for part in slot.split("/")):
+        raise node.wrong(f"{slot!r} cannot be the name of a slot")
+    resume, inputs, segment = node.get("resume"), node.get("inputs_sha256"), node.get("segment")
+    return Planned(
+        slot=slot,
+        attempt=node["attempt"].as_whole(1),
+        segment=segment.as_whole() if segment is not None else 0,
+        updates=node["updates"].as_whole(),
+        inputs_sha256=inputs.as_text() if inputs is not None else "",
+        resume=_checkpoint_name(resume) if resume is not None else None,
+        allocation=allocation,
+        intent=entry,
+    )
+
+
+def _checkpoint_name(node: Node) -> Mapping[str, Any]:
+    node["segment"].as_whole(1)
+    node["update"].as_whole(1)
+    node["sha256"].as_digest()
+    return node.as_fields()
+
+
+def _submission(history: History, data: Node) -> Submission:
+    key = data["submission"].as_text()
+    if key not in history.submissions:
+        raise data.wrong(f"names the submission {key}, which was never intended")
+    submission = history.submissions[key]
+    if not submission.is_open:
+        raise data.wrong(f"says a second time what became of {key}")
+    return submission
+
+
+def _note_submitted(history: History, entry: Entry, data: Node) -> None:
+    submission = _submission(history, data)
+    submission.submitted.append(
+        Submitted(entry.seq, data["cluster"].as_word(CLUSTERS), data["job"].as_text(), data["array"].as_flag())
+    )
+
+
+def _note_not_submitted(history: History, entry: Entry, data: Node) -> None:
+    _submission(history, data).not_submitted.append(entry.seq)
+
+
+def _note_cancelled(history: History, entry: Entry, data: Node) -> None:
+    for name in data["allocations"].as_texts():
+        if name not in history.allocations:
+            raise data.wrong(f"names the allocation {name}, which was never intended")
+        history.cancelled.setdefault(name, entry.seq)
+
+
+def _note_ended(history: History, entry: Entry, data: Node) -> None:
+    segment = data.get("segment")
+    number = segment.as_whole() if segment is not None else 0
+    end = f"/{number}" if number else ""
+    name = f"{data['slot'].as_text()}/{data['attempt'].as_whole(1)}{end}"
+    planned = history.planned.get(name)
+    if planned is None:
+        raise data.wrong(f"names {name}, which was never planned")
+    ended = Ended(entry.seq, data["ending"].as_text(), data["allocation"].as_text())
+    if ended.allocation != planned.allocation:
+        raise data.wrong(f"puts {name} into allocation {ended.allocation}, it was planned in {planned.allocation}")
+    if ended.ending in {"completed", "void"}:
+        raise data.wrong(f"says that {name} ended {ended.ending}, which only a receipt can say")
+    if name in history.ended:
+        raise data.wrong(f"says a second time how {name} ended")
+    if name in history.seen:
+        seen = history.seen[name]
+        raise data.wrong(f"says that {name} left no receipt, and line {seen.seq} names one")
+    history.ended[name] = ended
+
+
+def _note_seen(history: History, entry: Entry, data: Node) -> None:
+    for name, digest in data["receipts"].fields():
+        sha256 = digest.as_digest()
+        seen = history.seen.get(name)
+        if name not in history.planned:
+            history.faults.append((where_of(entry), f"names a receipt of {name}, which was never planned"))
+        elif seen is None:
+            history.seen[name] = Seen(entry.seq, sha256, entry.act)
+        elif seen.sha256 != sha256:
+            what = f"names a receipt of {name} with the SHA-256 {sha256}, line {seen.seq} says {seen.sha256}"
+            history.faults.append((where_of(entry), what))
+
+
+def _note_candidate(history: History, entry: Entry, data: Node) -> None:
+    history.candidates.setdefault(data["candidate"].as_text(), entry.seq)
+
+
+def _note_reported(history: History, entry: Entry, data: Node) -> None:
+    history.reports.setdefault(data["candidate"].as_text(), []).append(entry.seq)
+
+
+def _note_amended(history: History, entry: Entry, data: Node) -> None:
+    voided = {slot: number.as_whole(1) for slot, number in data["voided_attempts"].fields()}
+    platform = data.get("platform")
+    amendment = Amendment(
+        entry=entry,
+        void=data["void"].as_texts(),
+        voided_attempts=voided,
+        is_platform=platform.as_flag() if platform is not None else False,
+    )
+    history.amendments.append(amendment)
+
+
+def _note_accounted(history: History, entry: Entry, _data: Node) -> None:
+    history.accounted.append(entry)
+
+
+def _note_pruned(history: History, entry: Entry, data: Node) -> None:
+    data["what"].as_texts()
+    history.pruned.append(entry)
+
+
+def _note_closed(history: History, entry: Entry, _data: Node) -> None:
+    history.closed = history.closed or entry
+
+
+_NOTES: dict[str, Callable[[History, Entry, Node], None]] = {
+    "intent": _note_intent,
+    "submitted": _note_submitted,
+    "not_submitted": _note_not_submitted,
+    "cancelled": _note_cancelled,
+    "ended": _note_ended,
+    "sealed": _note_seen,
+    "collected": _note_seen,
+    "froze_candidate": _note_candidate,
+    "reported": _note_reported,
+    "amended": _note_amended,
+    "accounted": _note_accounted,
+    "pruned": _note_pruned,
+    "closed": _note_closed,
+}
