@@ -210,7 +210,9 @@ def _other(variant: Variant, gate: Gate, finding: str, rule: KeyPath | None) -> 
 
 
 def _rule_of(gate: Gate) -> KeyPath | None:
-    """Return the key of campaign.toml that a gate compares with."""
+    """Return the key of campaign.toml that a gate compares with; None where the fault is another gate's."""
+    if gate.finding == "invalid" and gate.id.removeprefix(f"{gate.family}/") not in gate.reason:
+        return None  # where a control breaks one rule, every gate of its workload says which one it is
     if gate.family != "numerical":
         return _RULES.get(part_of(gate))
     quantity = gate.id.removeprefix(f"{gate.family}/{gate.subject}/")

@@ -55,9 +55,9 @@ def ratio(rules: ThroughputRules, workload: Workload, aim: Aim) -> Decimal:
     thresholds += [Decimal(rules.production_threshold)] if workload.production else []
     if aim is Aim.EQUAL or not thresholds:
         return Decimal(1)
-    if aim is Aim.MISSED:
-        return max(_EXACT.multiply(min(thresholds), _WITHIN), _EXACT.divide(Decimal(1), MOST_RATIO))
-    return min(_EXACT.multiply(max(thresholds), _BEYOND), MOST_RATIO)
+    missed = aim is Aim.MISSED
+    wanted = _EXACT.multiply(min(thresholds) if missed else max(thresholds), _WITHIN if missed else _BEYOND)
+    return min(max(wanted, _EXACT.divide(Decimal(1), MOST_RATIO)), MOST_RATIO)
 
 
 def loss_error(rules: NumericalRules, aim: Aim) -> Decimal:
