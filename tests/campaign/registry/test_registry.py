@@ -172,7 +172,7 @@ def test_other_campaigns_against_the_same_baseline_are_known_with_their_last_out
     found = only(known(home, CANDIDATE))
     assert (found.home, found.candidate, found.state, found.outcome) == (str(other.paths.root), OTHER, "read", None)
 
-    monkeypatch.setattr("campaign.judging.report._render", lambda paths, name: paths.evaluation(name).page)
+    monkeypatch.setattr("reports.render.write_report", lambda **_: None)  # plots take seconds
     assert main(["report", "--home", str(other.paths.root)]) == 4
     assert only(known(home, CANDIDATE)).outcome == "not_qualified"
 
@@ -195,7 +195,7 @@ def test_the_own_candidates_are_left_to_the_ledger_wherever_the_home_was(tmp_pat
 def test_a_copy_that_goes_on_by_itself_is_another_try_of_the_same_candidate_and_one_that_was_kept_is_none(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("campaign.judging.report._render", lambda paths, name: paths.evaluation(name).page)
+    monkeypatch.setattr("reports.render.write_report", lambda **_: None)  # plots take seconds
     home = make(tmp_path / "home", candidate=CANDIDATE)
     note(home, CANDIDATE)
     copy = tmp_path / "copy"
@@ -336,7 +336,7 @@ def test_a_freeze_succeeds_though_it_cannot_be_noted(
 
 
 def test_a_report_carries_what_the_registry_knows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("campaign.judging.report._render", lambda paths, name: paths.evaluation(name).page)
+    monkeypatch.setattr("reports.render.write_report", lambda **_: None)  # plots take seconds
     other = make(tmp_path / "other", repeats=2, candidate=OTHER)
     note(other, OTHER)
     home = make(tmp_path / "home", candidate=CANDIDATE)
@@ -346,10 +346,29 @@ def test_a_report_carries_what_the_registry_knows(tmp_path: Path, monkeypatch: p
     assert known_other["candidate"] == OTHER
 
 
+def test_a_report_on_the_third_candidate_says_that_the_first_two_were_not_qualified(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("reports.render.write_report", lambda **_: None)  # plots take seconds
+    first = make(tmp_path / "first", repeats=2, candidate=OTHER)
+    # The synthetic ledgers count their lines in seconds from 2027 on.
+    register(first.paths, OTHER, os.environ, lambda: 1.0)
+    assert main(["report", "--home", str(first.paths.root)]) == 4
+    home = make(tmp_path / "home", candidate=CANDIDATE)
+    assert main(["report", "--home", str(home.paths.root)]) == 4
+    freeze_candidate(home, "c" + "e" * 12, "e" * 64)
+    capsys.readouterr()
+    assert main(["report", "--home", str(home.paths.root)]) == 4
+    said = "Candidate 3 of 3 against this baseline; 1 and 2: not qualified."
+    assert said in capsys.readouterr().out.splitlines()
+    assert main(["report", "--home", str(home.paths.root), "--json"]) == 4
+    assert json.loads(capsys.readouterr().out)["candidates"] == said
+
+
 def test_a_report_says_that_the_registry_could_not_be_read(
     tmp_path: Path, registry: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("campaign.judging.report._render", lambda paths, name: paths.evaluation(name).page)
+    monkeypatch.setattr("reports.render.write_report", lambda **_: None)  # plots take seconds
     home = make(tmp_path / "home", candidate=CANDIDATE)
     attempt_all(home, "baseline")
     registry.mkdir()

@@ -1,0 +1,33 @@
+from __future__ import annotations
+
+from typing import Any
+
+from reports.history import failed_table
+
+
+def attempt(slot: str, number: int, ending: str) -> dict[str, Any]:
+    about = {"allocation": "a1", "node": "n1", "device": "cpu", "reason": "", "sealed": True}
+    return {"slot": slot, "attempt": number, "ending": ending, **about}
+
+
+def apart(*attempts: dict[str, Any]) -> list[tuple[str, str]]:
+    rows = failed_table({"attempts": attempts}).rows
+    return [(row[0].text, row[1].text) for row in rows]
+
+
+def test_the_first_attempt_that_completed_counts_and_all_others_stand_apart() -> None:
+    attempts = [
+        attempt("a", 1, "node_fail"),
+        attempt("a", 2, "completed"),
+        attempt("a", 3, "completed"),
+        attempt("b", 1, "completed"),
+        attempt("c", 1, "crash"),
+        attempt("d", 1, "void"),
+        attempt("d", 2, "completed"),
+    ]
+    assert apart(*attempts) == [("a", "1"), ("a", "3"), ("c", "1"), ("d", "1")]
+    assert apart(*reversed(attempts)) == apart(*attempts)
+
+
+def test_nothing_stands_apart_where_each_slot_has_one_that_completed() -> None:
+    assert apart(attempt("a", 1, "completed")) == []
