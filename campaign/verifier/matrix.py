@@ -231,9 +231,11 @@ def _check_sides(facts: Facts, plan: Node, tries: list[Planned]) -> None:
     if any(slot.candidate != owner for slot in slots):
         raise plan.wrong("mixes slots of several sides")
     said = {name for name, _ in plan["sides"].fields()}
-    if slots and said != needed:
+    if not needed <= said <= {"baseline", "candidate"}:
         raise plan["sides"].wrong(f"names {', '.join(sorted(said))}, its slots run {', '.join(sorted(needed))}")
     for side, node in plan["sides"].fields():
+        if side == "candidate" and owner not in facts.candidates:
+            raise node.wrong("no slot of this allocation is a candidate's")
         manifest = facts.manifest if side == "baseline" else facts.candidates[owner].manifest
         where = names.MANIFEST if side == "baseline" else names.candidate_manifest(owner)
         node["id"].must_be("baseline" if side == "baseline" else owner, names.LEDGER)
