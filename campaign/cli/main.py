@@ -69,6 +69,10 @@ COMMANDS = {
         "campaign.cli.seal",
         "Close a campaign, and print one line to keep elsewhere: whoever has it can show that nothing changed since.",
     ),
+    "selftest-tamper": Entry(
+        "campaign.cli.selftest_tamper",
+        "Tamper with copies of this campaign in many ways, and show that verify finds each of them.",
+    ),
     "prune": Entry(
         "campaign.cli.prune",
         "Remove what can be made again, and record it: compiled code, and what killed writers left.",

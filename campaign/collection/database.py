@@ -281,6 +281,10 @@ def _begin(connection: Any) -> None:
     connection.exec_driver_sql("BEGIN IMMEDIATE")
 
 
+def _keep_no_journal(connection: Any, _record: object) -> None:
+    connection.execute("PRAGMA journal_mode = MEMORY")
+
+
 def _engine(path: Path) -> Engine:
     engine = create_engine(URL.create("sqlite", database=str(path)))
     event.listen(engine, "connect", _prepare_connection)
@@ -358,6 +362,8 @@ def _create_whole(path: Path, origin: Origin) -> None:
     """Create an empty cache in one step: a disk that becomes full meanwhile leaves nothing that looks like one."""
     made = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     engine = _engine(made)
+    # A file that counts only once it has another name needs no journal, which a killed process would leave beside it.
+    event.listen(engine, "connect", _keep_no_journal)
     try:
         _create(engine, origin)
         engine.dispose()
@@ -366,9 +372,8 @@ def _create_whole(path: Path, origin: Origin) -> None:
             files.sync_folder(path.parent)
     finally:
         engine.dispose()
-        for left in (made, made.with_name(f"{made.name}-journal")):
-            with contextlib.suppress(OSError):
-                left.unlink()
+        with contextlib.suppress(OSError):
+            made.unlink()
 
 
 _OF_THE_MACHINE = {

@@ -1,0 +1,197 @@
+"""Trying every mutation on a copy of a campaign: does its verification find out?
+
+The copy is closed first, so that there is a head line. What nobody can find out without that line kept elsewhere, a
+home that was written again from the start, is tried as well, and said to be what remains.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from campaign import files
+from campaign.frozen import read_frozen
+from campaign.judging.provenance import frozen_candidates
+from campaign.judging.report import report
+from campaign.paths import HomePaths
+from campaign.record.closing import close
+from campaign.record.ledger import Ledger, closed_entry
+from campaign.tampering.copies import Copy, NotHereError, copy_home, link_home, remove_home
+from campaign.tampering.mutations import MUTATIONS, Mutation, lower_thresholds
+from campaign.verifier.facts import Options
+from campaign.verifier.findings import State
+from campaign.verifier.verify import verifying
+
+REWRITE = "everything written again from the rules on, every digest put right"
+"""The residual."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trial:
+    """What became of one mutation."""
+
+    group: str
+    what: str
+    is_tried: bool
+    """False where the campaign has nothing to try it on."""
+    is_caught: bool
+    is_residual: bool = False
+    """Whether it is expected not to be caught."""
+    check: str = ""
+    """Which check found it first."""
+    finding: str = ""
+    """What that said."""
+    num_findings: int = 0
+
+    @property
+    def is_as_expected(self) -> bool:
+        """Whether it was caught, or could not be."""
+        return not self.is_tried or self.is_caught is not self.is_residual
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SelfTest:
+    """What trying everything gave."""
+
+    trials: tuple[Trial, ...]
+
+    @property
+    def tried(self) -> tuple[Trial, ...]:
+        """What could be tried."""
+        return tuple(trial for trial in self.trials if trial.is_tried)
+
+    @property
+    def surprises(self) -> tuple[Trial, ...]:
+        """What did not come out as expected: each is a hole in the verification, or in this program."""
+        return tuple(trial for trial in self.trials if not trial.is_as_expected)
+
+
+def prepare(paths: HomePaths, environment: Mapping[str, str], clock: Callable[[], float]) -> str:
+    """Report on every candidate of a copy and close it; return the head line.
+
+    Raises:
+        StateError: It cannot be closed: an attempt has no ending, or there is no candidate.
+        EvidenceError: It is not intact to begin with.
+    """
+    with Ledger.open(paths, clock) as ledger:
+        if closed_entry(ledger.entries) is None:
+            for candidate in frozen_candidates(ledger.entries):
+                if candidate in read_frozen(paths).candidates:
+                    report(paths, ledger, candidate=candidate, environment=environment)
+        return close(paths, ledger).head.line
+
+
+def run(
+    home: HomePaths,
+    *,
+    environment: Mapping[str, str],
+    clock: Callable[[], float],
+    scratch: Path | None = None,
+    progress: Callable[[Trial], None] = lambda _: None,
+) -> SelfTest:
+    """Try every mutation on a copy of a home; the home itself is only read.
+
+    Args:
+        home: The home.
+        environment: The driver's environment.
+        clock: Returns the seconds since the epoch.
+        scratch: Where the copies are made; None for the system's place of temporary files.
+        progress: Is told of each trial.
+
+    Raises:
+        StateError: The campaign cannot be closed yet.
+        EvidenceError: It is not intact to begin with.
+        InfrastructureError: There is no room for a copy.
+    """
+    with _scratch(scratch) as folder:
+        reference = HomePaths(folder / "reference")
+        copy_home(home.root, reference.root)
+        head = prepare(reference, environment, clock)
+        trials = []
+        for trial in _trials(reference, folder / "tampered", head, environment, clock):
+            progress(trial)
+            trials.append(trial)
+    return SelfTest(trials=tuple(trials))
+
+
+@contextmanager
+def _scratch(where: Path | None) -> Iterator[Path]:
+    folder = Path(tempfile.mkdtemp(prefix="campaign-selftest-", dir=where))
+    try:
+        yield folder
+    finally:
+        remove_home(folder)
+
+
+def _trials(
+    reference: HomePaths, place: Path, head: str, environment: Mapping[str, str], clock: Callable[[], float]
+) -> Iterator[Trial]:
+    yield _untouched(reference, head)
+    for mutation in MUTATIONS:
+        with _copied(reference, place) as copy:
+            yield _try(mutation, copy, head)
+    with _copied(reference, place) as copy:
+        write_again(copy, environment, clock)
+        yield _look(copy.root, "", group="residual", what=f"{REWRITE}; no head line at hand", is_residual=True)
+        yield _look(copy.root, head, group="residual", what=f"{REWRITE}; beside the head line kept elsewhere")
+
+
+@contextmanager
+def _copied(reference: HomePaths, place: Path) -> Iterator[Copy]:
+    link_home(reference.root, place)
+    try:
+        yield Copy(HomePaths(place))
+    finally:
+        remove_home(place)
+
+
+def _untouched(reference: HomePaths, head: str) -> Trial:
+    """Look at the copy that nobody touched: a verification that finds something there shows nothing by finding more."""
+    return _look(reference.root, head, group="none", what="nothing at all", is_residual=True)
+
+
+def _try(mutation: Mutation, copy: Copy, head: str) -> Trial:
+    try:
+        mutation.apply(copy)
+    except (NotHereError, FileNotFoundError):
+        return Trial(group=mutation.group, what=mutation.what, is_tried=False, is_caught=False)
+    return _look(copy.root, head, group=mutation.group, what=mutation.what)
+
+
+def _look(root: Path, head: str, *, group: str, what: str, is_residual: bool = False) -> Trial:
+    with verifying(root, Options(head=head)) as verification:
+        found = [finding for finding in verification.checks.findings if finding.state is State.TAMPERED]
+    first = found[0] if found else None
+    return Trial(
+        group=group,
+        what=what,
+        is_tried=True,
+        is_caught=bool(found),
+        is_residual=is_residual,
+        check=first.check if first else "",
+        finding=f"{first.where}: {first.what}" if first else "",
+        num_findings=len(found),
+    )
+
+
+DERIVED = ("collected", "reported", "closed")
+"""Acts that are made again by the programs themselves."""
+
+
+def write_again(copy: Copy, environment: Mapping[str, str], clock: Callable[[], float]) -> None:
+    """Lower the thresholds and write everything again that rests on them, as if they had been frozen.
+
+    Raises:
+        NotHereError: There is no threshold.
+    """
+    before = files.sha256_file(copy.paths.protocol)
+    copy.edit_json(copy.paths.protocol, lower_thresholds)
+    copy.carry_through(before, files.sha256_file(copy.paths.protocol))
+    copy.edit_ledger(lambda acts: acts.__setitem__(slice(None), [one for one in acts if one["act"] not in DERIVED]))
+    for path in (copy.paths.evaluations, copy.paths.database, copy.paths.seal):
+        if path.exists():
+            copy.remove(path)
+    prepare(copy.paths, environment, clock)
