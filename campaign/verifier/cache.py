@@ -156,7 +156,7 @@ def _check_rows(facts: Facts, connection: sqlite3.Connection, check: Check) -> N
     if now.faults:
         check.not_checked(f"{names.DATABASE}: attempts that cannot be read ({len(now.faults)})")
         return
-    then = rows.attempts_at(facts, last.seq if last is not None else 0)
+    then = rows.attempts_at(facts, last.seq + 1 if last is not None else 0)
     unsure = _damaged(facts, now, then)
     reader = _Reader(facts)
     stored = _stored(connection)
@@ -171,7 +171,7 @@ def _check_rows(facts: Facts, connection: sqlite3.Connection, check: Check) -> N
             check.tampered(names.DATABASE, f"{key[0]}/{key[1]}: holds other rows than the sealed files")
     lost = [key for key in then.attempts if key not in stored and key not in unsure]
     if lost and last is not None:
-        what = f"lacks {len(lost)} attempts that the ledger's line {last.seq} collected, as {lost[0][0]}/{lost[0][1]}"
+        what = f"lacks attempts that the ledger's line {last.seq} collected ({len(lost)}), as {lost[0][0]}/{lost[0][1]}"
         if last.data.get("findings") == 0:
             check.tampered(names.DATABASE, what)
         else:
