@@ -78,6 +78,7 @@ class Ending(enum.StrEnum):
     CLOCK_DISAGREEMENT = "clock_disagreement"
     COUNT_DISAGREEMENT = "count_disagreement"
     FOREIGN_IMPORT = "foreign_import"
+    UNDECLARED_INPUT = "undeclared_input"
     SNAPSHOT_CHANGED = "snapshot_changed"
     DATA_CHANGED = "data_changed"
     ADAPTER_INCOMPLETE = "adapter_incomplete"

@@ -448,6 +448,8 @@ class Manifest(Document):
     verifier_sha256: str
     config_sha256: str
     harness_python: str
+    harness_interpreter: Environment | None = None
+    """The interpreter of the harness, as the host that froze has it; None where it could not be asked."""
     baseline: Side
     data: dict[str, DataIdentity]
     resources: dict[str, Any]

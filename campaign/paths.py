@@ -285,6 +285,11 @@ class HomePaths:
         return self.harness / "launch.py"
 
     @property
+    def identifier(self) -> Path:
+        """``frozen/harness/processes/installed.py``: what an interpreter is asked with what it is."""
+        return self.harness / "processes" / "installed.py"
+
+    @property
     def resumptions(self) -> Path:
         """``frozen/harness/runs/resumption.py``: the part of the harness that a fallback trial needs."""
         return self.harness / "runs" / "resumption.py"
@@ -312,6 +317,10 @@ class HomePaths:
     def attempts(self) -> Path:
         """Folder of all attempts."""
         return self.root / "attempts"
+
+    def runs(self, owner: str) -> Path:
+        """Return the folder of all runs of a side: of the baseline, or of a candidate by id."""
+        return self.attempts / owner / "run"
 
     def attempt(self, slot: str, number: int, segment: int = 0) -> AttemptPaths:
         """Return the paths of one attempt, or of one segment of an attempt at a run."""

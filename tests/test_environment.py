@@ -26,6 +26,7 @@ def make_runnable(environment: dict[str, str] | None = None, pass_environment: t
         environment=environment or {},
         pass_environment=pass_environment,
         launch=(),
+        reads=(),
     )
 
 

@@ -18,6 +18,7 @@ from campaign.config.values import (
     BelowOne,
     Entries,
     FilePath,
+    FilePaths,
     Fraction,
     InsidePaths,
     Interpreter,
@@ -112,6 +113,10 @@ class Side(Table):
         default=(), description="glob patterns of files to freeze although git ignores them, such as build products"
     )
     launch: Texts = Field(default=(), description="command put before the interpreter, such as a container's")
+    reads: FilePaths = Field(
+        default=(),
+        description="files and folders that it may read beside what is frozen and declared, relative to this file",
+    )
 
 
 class Data(Table):

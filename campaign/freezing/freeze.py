@@ -13,6 +13,7 @@ from campaign import documents, files
 from campaign.config.model import Config
 from campaign.errors import ConfigError, EvidenceError, StateError
 from campaign.freezing import data, machine
+from campaign.freezing.machine import Interpreter
 from campaign.freezing.programs import Programs, copy_program
 from campaign.freezing.reachability.check import require_reachable
 from campaign.freezing.sides import FrozenSide, Progress, freeze_side, no_progress
@@ -149,7 +150,16 @@ def _freeze_baseline(
         )
         harness_sha256 = copy_program(programs.harness, staged.harness)
         verifier_sha256 = copy_program(programs.verifier, staged.verifier)
-        side = freeze_side(config, "baseline", config.baseline, staged.baseline, home=paths, progress=work.progress)
+        side = freeze_side(
+            config,
+            "baseline",
+            config.baseline,
+            staged.baseline,
+            home=paths,
+            identifier=staged.identifier,
+            progress=work.progress,
+        )
+        harness = _harness_interpreter(config, side, staged.identifier)
         make_read_only(staged.config, staged.protocol, staged.baseline.listing, staged.baseline.patch)
         manifest = documents.Manifest(
             freeze_id=secrets.token_hex(16),
@@ -160,6 +170,7 @@ def _freeze_baseline(
             verifier_sha256=verifier_sha256,
             config_sha256=files.sha256_bytes(config.raw),
             harness_python=str(config.harness_python),
+            harness_interpreter=harness.environment,
             baseline=side.side,
             data=_read_data(config),
             resources=config.resources(),
@@ -172,15 +183,20 @@ def _freeze_baseline(
         )
         publish_home(work_folder, paths, manifest.to_bytes())
         _record_baseline(work.ledger, paths, manifest)
-    return _baseline_result(paths, manifest, (*side.notes, *_harness_notes(config, side)))
+    return _baseline_result(paths, manifest, (*side.notes, *_harness_notes(config, harness)))
 
 
-def _harness_notes(config: Config, side: FrozenSide) -> Iterator[str]:
+def _harness_interpreter(config: Config, side: FrozenSide, identifier: Path) -> Interpreter:
+    """Ask the interpreter that runs the harness, unless it is the baseline's, which has been asked."""
+    is_own = config.harness_python != config.baseline.python or bool(config.baseline.launch)
+    python = str(config.harness_python)
+    return machine.read_interpreter(python, identifier=identifier) if is_own else side.interpreter
+
+
+def _harness_notes(config: Config, interpreter: Interpreter) -> Iterator[str]:
     """Say where the interpreter that runs the harness seems to lack what it will need."""
     if config.numerical is None:
         return
-    own = config.harness_python != config.baseline.python or bool(config.baseline.launch)
-    interpreter = machine.read_interpreter(str(config.harness_python)) if own else side.interpreter
     if interpreter.distributions is not None and "torch" not in interpreter.distributions:
         yield (
             f"harness: torch is not installed for {config.harness_python}, and the numerical cases are compared with "

@@ -27,6 +27,7 @@ _TELLING_FIELDS = (
     "environment",
     "pass_environment",
     "launch",
+    "reads",
     "lockfile",
     "distributions",
 )
@@ -131,7 +132,13 @@ def _stage_candidate(work: Freezing, staged: HomePaths, source: Path | None) -> 
         table = table.model_copy(update={"source": source.resolve()})
     staged.candidates.mkdir(parents=True)
     return freeze_side(
-        work.config, "candidate", table, staged.unnamed_candidate, home=work.paths, progress=work.progress
+        work.config,
+        "candidate",
+        table,
+        staged.unnamed_candidate,
+        home=work.paths,
+        identifier=work.paths.identifier,
+        progress=work.progress,
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import os
 import platform
@@ -14,35 +15,12 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from campaign import __version__, redact
+from campaign import __version__, documents, redact
+from campaign.errors import EvidenceError, InfrastructureError
 
 _TIMEOUT_S = 120
 _OUR_DISTRIBUTIONS = ("click", "msgspec", "pydantic", "sqlalchemy", "submitit", "jinja2", "scipy")
 _GPU_FIELDS = ("name", "uuid", "driver_version", "memory.total", "pci.bus_id")
-_ASK_INTERPRETER = """
-import json, os, platform, sys
-from importlib import metadata
-found = {}
-for item in metadata.distributions():
-    name = (item.metadata["Name"] or "").lower().replace("_", "-")
-    if not name:
-        continue
-    version = item.version or ""
-    try:
-        direct = json.loads(item.read_text("direct_url.json") or "{}")
-    except ValueError:
-        direct = {}
-    if direct.get("dir_info", {}).get("editable"):
-        version += " (editable, " + str(direct.get("url", "")) + ")"
-    found.setdefault(name, []).append(version)
-print(json.dumps({
-    "python": platform.python_version(),
-    "implementation": platform.python_implementation(),
-    "executable": os.path.realpath(sys.executable),
-    "prefix": sys.prefix,
-    "distributions": {name: ", ".join(dict.fromkeys(versions)) for name, versions in found.items()},
-}))
-"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,42 +30,69 @@ class Interpreter:
     Attributes:
         facts: Version, implementation, executable and prefix; or the reason why it could not be asked.
         distributions: Name to version of what is installed; None if it could not be asked.
+        environment: Its identity and that of what is installed, by digests; None as before.
     """
 
     facts: dict[str, str]
     distributions: dict[str, str] | None
+    environment: documents.Environment | None = None
 
 
-def read_interpreter(python: str, launch: Sequence[str] = ()) -> Interpreter:
+def find_identifier() -> Path:
+    """Return the installed harness's program that an interpreter is asked with, without importing any of it.
+
+    Raises:
+        InfrastructureError: The harness is not installed.
+    """
+    spec = importlib.util.find_spec("jobs")
+    if spec is None or spec.origin is None:
+        raise InfrastructureError("the package jobs is not installed", hint="install campaign again")
+    return Path(spec.origin).parent / "processes" / "installed.py"
+
+
+def read_interpreter(python: str, launch: Sequence[str] = (), identifier: Path | None = None) -> Interpreter:
     """Ask an interpreter what it is and what is installed for it, in isolated mode and without our environment.
 
     Args:
         python: Its path.
         launch: The command before it, such as a container's.
+        identifier: The harness's program to ask with, which a worker asks with as well; the installed one if None.
     """
-    command = [*launch, python, "-I", "-c", _ASK_INTERPRETER]
+    program = (find_identifier() if identifier is None else identifier).read_text(encoding="utf-8")
     environment = {
         name: os.environ[name] for name in ("PATH", "HOME", "LANG", "LC_ALL", "TMPDIR") if name in os.environ
     }
     try:
         done = subprocess.run(
-            command, env=environment, cwd="/", capture_output=True, timeout=_TIMEOUT_S, check=False, text=True
+            # The program is handed over as text: behind a launch prefix its file may not be there.
+            [*launch, python, "-I", "-c", program],
+            env=environment,
+            cwd="/",
+            capture_output=True,
+            timeout=_TIMEOUT_S,
+            check=False,
+            text=True,
         )
     except (OSError, subprocess.TimeoutExpired) as error:
-        return Interpreter(
-            facts={"unknown": redact.redact_text(f"it cannot be run on this host: {error}")}, distributions=None
-        )
+        said = error.strerror if isinstance(error, OSError) else f"no answer within {_TIMEOUT_S} s"
+        return _unknown(f"it cannot be run on this host: {said}")
     try:
         answer = json.loads(done.stdout.strip().rpartition("\n")[2])
         distributions = {str(name): redact.redact_text(str(text)) for name, text in answer.pop("distributions").items()}
-    except (ValueError, KeyError, AttributeError):
-        said = redact.redact_text((done.stderr.strip() or done.stdout.strip())[-500:])
-        reason = f"it gave no answer on this host (exit code {done.returncode}): {said}"
-        return Interpreter(facts={"unknown": reason}, distributions=None)
+        identity, installed = answer.pop("identity"), answer.pop("installed")
+        found = documents.Environment.of({**identity, "installed": installed})
+    except (ValueError, KeyError, AttributeError, TypeError, EvidenceError):
+        said = (done.stderr.strip() or done.stdout.strip())[-500:]
+        return _unknown(f"it gave no answer on this host (exit code {done.returncode}): {said}")
     return Interpreter(
         facts={str(name): str(value) for name, value in answer.items()},
         distributions=dict(sorted(distributions.items())),
+        environment=found,
     )
+
+
+def _unknown(reason: str) -> Interpreter:
+    return Interpreter(facts={"unknown": redact.redact_text(reason)}, distributions=None)
 
 
 def read_machine_facts() -> dict[str, Any]:

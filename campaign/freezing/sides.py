@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from campaign import documents, files, redact
 from campaign.config.model import Config, Side
@@ -35,7 +35,14 @@ class FrozenSide:
 
 
 def freeze_side(
-    config: Config, key: SideKey, side: Side, target: SnapshotPaths, *, home: HomePaths, progress: Progress
+    config: Config,
+    key: SideKey,
+    side: Side,
+    target: SnapshotPaths,
+    *,
+    home: HomePaths,
+    identifier: Path,
+    progress: Progress,
 ) -> FrozenSide:
     """Take the snapshot of a side and describe it.
 
@@ -45,6 +52,7 @@ def freeze_side(
         side: That table.
         target: Where the snapshot goes.
         home: The campaign home.
+        identifier: The frozen harness's program that the interpreter is asked with.
         progress: Called with the bytes copied so far and in all.
 
     Raises:
@@ -57,7 +65,7 @@ def freeze_side(
     except UnmatchedIncludeError as error:
         raise config.error((key, "include", error.index), error.what, why=error.why, hint=error.hint) from error
     _check_imports(config, key, side, target.tree)
-    interpreter = machine.read_interpreter(str(side.python), side.launch)
+    interpreter = machine.read_interpreter(str(side.python), side.launch, identifier)
     return FrozenSide(
         snapshot=snapshot,
         side=documents.Side(
@@ -69,9 +77,11 @@ def freeze_side(
             environment=dict(side.environment),
             pass_environment=side.pass_environment,
             launch=side.launch,
+            reads=tuple(map(str, side.reads)),
             lockfile=lockfile,
             git=snapshot.git,
             distributions=interpreter.distributions,
+            interpreter=interpreter.environment,
         ),
         interpreter=interpreter,
         notes=tuple(_notes(key, side, snapshot, interpreter)),
@@ -134,10 +144,15 @@ def _notes(key: SideKey, side: Side, snapshot: Snapshot, interpreter: Interprete
         for name, version in interpreter.distributions.items():
             if "(editable" in version:
                 yield f"{key}: {name} {version} is read from a live folder that the snapshot does not cover"
+    for path in side.reads:
+        yield f"{key}: it may read {path}, whose content is not frozen"
     for variable in side.environment:
         if redact.names_secret(variable):
             yield f"{key}: the value of {variable} is frozen; a secret belongs in pass_environment"
-    git = snapshot.git
+    yield from _git_notes(key, snapshot.git)
+
+
+def _git_notes(key: SideKey, git: Mapping[str, Any] | None) -> Iterator[str]:
     if git is not None:
         for count, what in ((git["skip_worktree"], "skip-worktree"), (git["assume_unchanged"], "assume-unchanged")):
             if count:

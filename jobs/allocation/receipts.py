@@ -77,6 +77,12 @@ def _sealed_files(folder: AttemptFolder, *, is_run: bool) -> list[dict[str, Any]
     return [_sealed(folder.root / name) for name in names if name not in others]
 
 
+def _isolation(records: Sequence[SideRecord]) -> str:
+    """Say what separates the sides from the harness and its files: nothing but modes, unless they have another user."""
+    separate = bool(records) and all(record.has_other_user for record in records)
+    return "separate user" if separate else "same user"
+
+
 def receipt_bytes(
     folder: AttemptFolder,
     allocation: Allocation,
@@ -124,6 +130,7 @@ def receipt_bytes(
             "elapsed_s": elapsed_s,
             "at": at,
             "sides": [record.as_json() for record in records],
+            "isolation": _isolation(records),
             "calibration": asdict(calibrations[0]) if calibrated else None,
             "case": case if ending is Ending.COMPLETED else None,
             "run": run,

@@ -6,15 +6,15 @@ import contextlib
 import hashlib
 import os
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
 from ..common.endings import EndedError, Ending
 from ..common.plan import Limits, Protocol, Runnable
-from ..common.strict import MOST_COUNT, Fields, compact_json
-from ..processes import origins
+from ..common.strict import MOST_COUNT, Fields, compact_json, plain_unicode
+from ..processes import opened, origins
 from ..processes.channel import Answer, Channel
 from ..processes.keeper import Command, Exit, Keeper, descendants
 from ..processes.sidelog import SideLog
@@ -46,6 +46,12 @@ class SideRecord:
     offers: tuple[str, ...] = ()
     missing: tuple[str, ...] = ()
     foreign: tuple[str, ...] = ()
+    undeclared: tuple[str, ...] = ()
+    interpreter: dict[str, str] | None = None
+    """Path, version and SHA-256; None before the side's process has said."""
+    environment_sha256: str = ""
+    has_other_user: bool = False
+    """Whether the side's processes run as another user than the harness."""
     measurement: Measurement | None = None
     calibration: Calibration | None = None
     inputs: bytes | None = None
@@ -62,6 +68,8 @@ class SideRecord:
         self.exit = Exit(exit_code=other.exit.exit_code, signal=other.exit.signal) if other.exit else None
         self.engaged, self.versions, self.bytecode = other.engaged, other.versions, other.bytecode
         self.offers, self.missing, self.foreign = other.offers, other.missing, other.foreign
+        self.undeclared, self.has_other_user = other.undeclared, other.has_other_user
+        self.interpreter, self.environment_sha256 = other.interpreter, other.environment_sha256
 
     @property
     def path(self) -> str:
@@ -92,6 +100,9 @@ class SideRecord:
             "offers": list(self.offers),
             "missing": list(self.missing),
             "foreign": list(self.foreign),
+            "undeclared": list(self.undeclared),
+            "interpreter": self.interpreter,
+            "environment_sha256": self.environment_sha256,
         }
 
 
@@ -113,6 +124,10 @@ class Setting:
     bytecode: Path
     private: tuple[str, ...]
     """Real paths of the folders that the side's code may come from, beside its interpreter's."""
+    declared: tuple[str, ...]
+    """Files and folders that the side may read besides: declared data, and what its configuration names."""
+    opened: Path
+    """Where processes that its worker forks note what they open."""
     is_full: Callable[[], bool]
     """Whether the disk of the private folders is."""
 
@@ -144,13 +159,13 @@ def running(
     Raises:
         EndedError: The attempt ends here.
     """
-    began = time.monotonic()
+    began, began_ns = time.monotonic(), time.time_ns()
     keeper = Keeper(setting.command())
     channel = Channel(keeper, log, signals, name)
     try:
         try:
             with _killing(keeper, setting.is_full):
-                yield Session(setting, record, channel, keeper.pid)
+                yield Session(setting, record, channel, keeper.pid, began_ns)
         finally:
             found, wall_s = keeper.wait(), time.monotonic() - began
             record.ended(found, wall_s)
@@ -211,13 +226,16 @@ class Session:
         record: Filled as far as the run goes.
         channel: The conversation with the worker.
         keeper_pid: Every process of the side descends from this one.
+        began_ns: When it was started, in nanoseconds since the epoch.
     """
 
-    def __init__(self, setting: Setting, record: SideRecord, channel: Channel, keeper_pid: int) -> None:
+    def __init__(self, setting: Setting, record: SideRecord, channel: Channel, keeper_pid: int, began_ns: int) -> None:
         self.setting = setting
         self.record = record
         self._channel = channel
         self._keeper_pid = keeper_pid
+        self._began_ns = began_ns
+        self._handed: dict[str, None] = {}
         self._worker_pid = 0
         self._roots: dict[str, tuple[str, ...]] = {}
 
@@ -232,6 +250,7 @@ class Session:
             read: Takes the answer's fields.
             limit_s: How long the answer may take; ``limits.stall_s`` if None.
         """
+        self._handed.update(dict.fromkeys(map(os.path.realpath, _named_files(command))))
         return self._channel.request(command, what, read, limit_s or self.setting.limits.stall_s)
 
     # --- before the clocks --------------------------------------------------------------------------------------------
@@ -242,13 +261,26 @@ class Session:
         yield
         ready = self._channel.receive("start", limit_s)
         self._worker_pid, self._roots, self.record.bytecode = self._channel.take(ready, "start", _read_ready)
+        self.record.has_other_user = self._has_other_user()
+        if self.record.interpreter is None:
+            identity = yield from self.ask({"do": "identify"}, "identification", _read_identity, limit_s)
+            self.record.interpreter, self.record.environment_sha256 = identity
         command = {
             "do": "import",
             "adapter": self.setting.runnable.adapter,
             "paths": [str(self.setting.tree / folder) for folder in self.setting.runnable.python_path],
             "private": list(self.setting.private),
+            "declared": list(self._declared()),
+            "log": str(self.setting.opened),
         }
-        self._refuse_foreign((yield from self.ask(command, "import", _read_foreign, limit_s)))
+        foreign, files = yield from self.ask(command, "import", _read_origins, limit_s)
+        self._refuse_foreign(foreign)
+        self._refuse_undeclared(files)
+
+    def _declared(self) -> tuple[str, ...]:
+        """Return what the side may read besides, as it is spelled and by its real path."""
+        spelled = (*self.setting.declared, *_declared_libraries(self.setting.environment))
+        return tuple(dict.fromkeys((*spelled, *map(os.path.realpath, spelled))))
 
     def _refuse_foreign(self, foreign: Sequence[str]) -> None:
         self.record.foreign = tuple(dict.fromkeys((*self.record.foreign, *foreign)))
@@ -256,6 +288,17 @@ class Session:
             shown = "\n".join(self.record.foreign[:5])
             text = f"{len(self.record.foreign)} origins outside the snapshot and the interpreter, among them:\n{shown}"
             raise EndedError(Ending.FOREIGN_IMPORT, self._channel.named(text))
+
+    def _refuse_undeclared(self, files: Iterable[str]) -> None:
+        """End the attempt if the side has read what is neither frozen nor declared; a worker only names them."""
+        roots = [path for name in ("packages", "libraries", "further") for path in self._roots[name]]
+        allowed = (*self.setting.private, *self._declared(), *self._handed, *roots)
+        found = opened.find_undeclared(files, allowed)
+        self.record.undeclared = tuple(found[: opened.MOST_LISTED])
+        if found:
+            shown = "\n".join(found[:5])
+            text = f"{len(found)} files were read that are neither frozen nor declared, among them:\n{shown}"
+            raise EndedError(Ending.UNDECLARED_INPUT, self._channel.named(text))
 
     # --- within the clocks --------------------------------------------------------------------------------------------
 
@@ -321,8 +364,10 @@ class Session:
 
     def leave(self) -> Step[None]:
         """Look where the side's code came from, let it close, and wait until its worker has ended."""
-        foreign, self.record.versions = yield from self.ask({"do": "inspect"}, "inspection", _read_inspection)
+        command = {"do": "inspect"}
+        foreign, files, self.record.versions = yield from self.ask(command, "inspection", _read_inspection)
         self._refuse_foreign((*foreign, *self._foreign_libraries()))
+        self._refuse_undeclared((*files, *self._held_files()))
         yield from self.ask({"do": "close"}, "close", lambda _fields, _answer: None)
         self._channel.await_exit(self.setting.limits.stall_s)
 
@@ -339,6 +384,26 @@ class Session:
         chosen = {self._worker_pid} if self._worker_pid in pids else pids
         return max([_high_water_bytes(pid) for pid in chosen], default=0)
 
+    def _has_other_user(self) -> bool:
+        """Return whether every process of the side runs as another user than this one."""
+        users = set()
+        for pid in self._side_pids():
+            with contextlib.suppress(OSError):
+                users.add(Path(f"/proc/{pid}").stat().st_uid)
+        return bool(users) and os.getuid() not in users
+
+    def _held_files(self) -> list[str]:
+        """Return what the side's processes hold open or mapped, and that was there before they were.
+
+        Behind a launch prefix these are also files of a container's own, which is not looked into.
+        """
+        found: set[str] = set()
+        for pid in () if self.setting.runnable.launch else self._side_pids():
+            with contextlib.suppress(OSError):
+                maps = Path(f"/proc/{pid}/maps").read_text(encoding="utf-8", errors="replace")
+                found |= opened.mapped_files(maps) | opened.open_files(pid)
+        return sorted(plain_unicode(path) for path in opened.older_than(found, self._began_ns))
+
     def _foreign_libraries(self) -> list[str]:
         declared = self.setting.environment.get("LD_LIBRARY_PATH", "").split(":")
         roots = [path for name in ("standard", "packages", "libraries") for path in self._roots[name]]
@@ -351,21 +416,39 @@ class Session:
         return [f"shared library: {path}" for path in found]
 
 
-def _read_foreign(fields: Fields, _answer: Answer) -> tuple[str, ...]:
-    return fields.texts("foreign")
+def _named_files(command: dict[str, Any]) -> Iterator[str]:
+    """Yield the files and folders that a command hands to the side."""
+    yield from (command[name] for name in ("path", "folder") if name in command)
+    yield from (path for _quantity, _worker, path, _identity in command.get("files", ()))
+
+
+_LIBRARY_FOLDERS = ("LD_LIBRARY_PATH", "CUDA_HOME", "CUDA_PATH")
+"""Variables by which a side names folders of libraries."""
+
+
+def _declared_libraries(environment: dict[str, str]) -> list[str]:
+    return [path for name in _LIBRARY_FOLDERS for path in environment.get(name, "").split(":") if path]
+
+
+def _read_origins(fields: Fields, _answer: Answer) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    return fields.texts("foreign"), fields.texts("opened")
+
+
+def _read_identity(fields: Fields, _answer: Answer) -> tuple[dict[str, str], str]:
+    return {name: fields.text(name) for name in ("path", "version", "sha256")}, fields.text("environment_sha256")
 
 
 def _read_offers(fields: Fields, answer: Answer) -> tuple[tuple[str, ...], tuple[str, ...], float]:
     return fields.texts("offers"), fields.texts("missing"), answer.asked_s
 
 
-def _read_inspection(fields: Fields, _answer: Answer) -> tuple[tuple[str, ...], dict[str, str]]:
-    return fields.texts("foreign"), fields.text_table("versions")
+def _read_inspection(fields: Fields, _answer: Answer) -> tuple[tuple[str, ...], tuple[str, ...], dict[str, str]]:
+    return fields.texts("foreign"), fields.texts("opened"), fields.text_table("versions")
 
 
 def _read_ready(fields: Fields, _answer: Answer) -> tuple[int, dict[str, tuple[str, ...]], str]:
     roots = fields.fields("roots")
-    found = {name: roots.texts(name) for name in ("standard", "packages", "libraries")}
+    found = {name: roots.texts(name) for name in ("standard", "packages", "libraries", "further")}
     roots.done()
     return fields.count("pid"), found, "installed" if fields.flag("installed_bytecode") else "private"
 

@@ -77,6 +77,11 @@ class SideFolders:
         """Bytecode of what this run imports: no other run reads it, so that none can plant code for another."""
         return self.root / "bytecode"
 
+    @property
+    def opened(self) -> Path:
+        """Where processes that a side's worker forks note what they open."""
+        return self.root / "opened"
+
     def create(self) -> None:
         """Create them below the root, which is there already."""
         for folder in (self.home, self.temporary, self.working, self.caches, self.bytecode):

@@ -35,7 +35,9 @@ SYSTEM_LIBRARIES = (
     "/.singularity.d/libs",
 )
 """Folders of libraries that belong to the machine, not to anybody's source tree."""
-_LIBRARY = re.compile(r"\.so(\.[0-9.]+)?( \(deleted\))?$")
+LIBRARY = re.compile(r"\.so(\.[0-9.]+)?( \(deleted\))?$")
+"""Name of a shared library in /proc/<pid>/maps."""
+_FURTHER = ("bin", "share", "etc", "include", "libexec", "ssl", "nvvm", "targets", "conda-meta", "pyvenv.cfg")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,6 +47,8 @@ class Roots:
     standard: tuple[str, ...]
     packages: tuple[str, ...]
     libraries: tuple[str, ...]
+    further: tuple[str, ...]
+    """What else lies below its prefixes and is read, not loaded."""
 
     def as_json(self) -> dict[str, list[str]]:
         """Return them as a worker sends them."""
@@ -69,10 +73,12 @@ def read_roots() -> Roots:
     packages = [paths[name] for paths in (own, below) for name in ("purelib", "platlib")]
     packages += site.getsitepackages(list(prefixes))
     libraries = [f"{prefix}/{folder}" for prefix in prefixes for folder in ("lib", "lib64")]
+    further = [f"{prefix}/{name}" for prefix in prefixes for name in _FURTHER]
     return Roots(
         standard=_unique(abspath(path) for path in standard),  # noqa: PTH100 - resolve() would follow links
         packages=_unique(realpath(path) for path in packages),
         libraries=_unique(realpath(path) for path in libraries),
+        further=_unique(realpath(path) for path in further),
     )
 
 
@@ -144,5 +150,5 @@ def find_foreign_libraries(maps: str, allowed: Sequence[str]) -> list[str]:
         allowed: Real paths of the folders they may come from, beside the system's.
     """
     paths = {line.split(maxsplit=5)[5] for line in maps.splitlines() if len(line.split(maxsplit=5)) == 6}
-    libraries = {path.removesuffix(" (deleted)") for path in paths if path.startswith("/") and _LIBRARY.search(path)}
+    libraries = {path.removesuffix(" (deleted)") for path in paths if path.startswith("/") and LIBRARY.search(path)}
     return sorted(path for path in libraries if not is_below(path, (*SYSTEM_LIBRARIES, *allowed)))[:MOST_LISTED]

@@ -16,7 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from ..common.strict import plain_unicode
-from ..processes import bytecode, origins
+from ..processes import bytecode, installed, origins
+from ..processes.opened import Opened
 from ..processes.serving import SideError, serve
 from . import devices
 from .matched_updates import Matched
@@ -71,6 +72,8 @@ class Worker:
     """One side while it runs: the adapter's object and what is known of its surroundings."""
 
     def __init__(self) -> None:
+        self._opened = Opened()
+        self._opened.install()
         self._roots = origins.read_roots()
         self._installed_bytecode = bytecode.use_installed_bytecode(self._roots.packages)
         self._private: list[str] = []
@@ -85,9 +88,14 @@ class Worker:
         roots = self._roots.as_json()
         return {"pid": os.getpid(), "roots": roots, "installed_bytecode": self._installed_bytecode}
 
+    def do_identify(self, _command: dict[str, Any]) -> dict[str, Any]:
+        """Say what this interpreter is and what is installed for it, before anything of the side is imported."""
+        return {name: plain_unicode(text) for name, text in installed.identify().items()}
+
     def do_import(self, command: dict[str, Any]) -> dict[str, Any]:
         """Put the snapshot's folders first on the import path and import the adapter."""
         self._private = list(command["private"])
+        self._opened.declare(command["declared"], self._private, command["log"])
         sys.path[:0] = command["paths"]
         module_name, _, function = command["adapter"].partition(":")
         module = importlib.import_module(module_name)
@@ -97,7 +105,7 @@ class Worker:
         if not callable(found):
             raise SideError("adapter_incomplete", f"module {module_name} has no function {function}")
         self._function = found
-        return {"foreign": self._foreign()}
+        return {"foreign": self._foreign(), "opened": self._files()}
 
     def do_build(self, command: dict[str, Any]) -> dict[str, Any]:
         """Call the adapter's function; say what its object offers."""
@@ -200,7 +208,7 @@ class Worker:
 
     def do_inspect(self, _command: dict[str, Any]) -> dict[str, Any]:
         """Say what is loaded and where it came from."""
-        return {"foreign": self._foreign(), "versions": _versions()}
+        return {"foreign": self._foreign(), "opened": self._files(), "versions": _versions()}
 
     def do_close(self, _command: dict[str, Any]) -> dict[str, Any]:
         """Let the side release what it holds."""
@@ -229,6 +237,9 @@ class Worker:
 
     def _foreign(self) -> list[str]:
         return [plain_unicode(origin) for origin in origins.find_foreign(sys.modules, self._roots, self._private)]
+
+    def _files(self) -> list[str]:
+        return [plain_unicode(path) for path in self._opened.files(self._roots)]
 
 
 def main(command_fd: int, answer_fd: int) -> int:

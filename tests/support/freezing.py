@@ -15,6 +15,7 @@ from campaign.freezing.freeze import Result, freeze_baseline
 from campaign.freezing.freeze_candidate import freeze_candidate
 from campaign.freezing.programs import Programs
 from campaign.paths import HomePaths
+from jobs.processes import installed
 from tests.support.git import write_files
 
 AT = 1_700_000_000.0
@@ -49,7 +50,8 @@ mode = "sync"
 
 INTERPRETER = """\
 #!/bin/sh
-echo '{"python": "3.11.7", "executable": "/opt/python", "distributions": {"torch": "2.13"}}'
+echo '{"python": "3.11.7", "executable": "/opt/python", "distributions": {"torch": "2.13"}, "installed": {}, \
+"identity": {"path": "/opt/python", "version": "3.11.7", "sha256": "1f", "environment_sha256": "2f"}}'
 """
 """Says at once what a real interpreter takes a while to say."""
 
@@ -104,6 +106,7 @@ def make_setting(root: Path) -> Setting:
             "programs/acceptance/data.json": "{}",
             "programs/jobs/__init__.py": "",
             "programs/jobs/launch.py": "",
+            "programs/jobs/processes/installed.py": Path(installed.__file__).read_text(encoding="utf-8"),
             "programs/jobs/sub/part.py": "x = 1\n",
         },
     )

@@ -13,6 +13,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import venv
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -121,6 +122,15 @@ def trainer(body: str = "") -> str:
 def _bytecode() -> tempfile.TemporaryDirectory[str]:
     """Return the folder of the parents' bytecode, which all benches share: most of it is the standard library's."""
     return tempfile.TemporaryDirectory(prefix="harness-bytecode-")
+
+
+@functools.cache
+def _bare() -> tuple[str, tempfile.TemporaryDirectory[str]]:
+    """Return an interpreter for which nothing is installed: each run of a side looks at all that is."""
+    folder = tempfile.TemporaryDirectory(prefix="bare-")
+    root = Path(folder.name, "venv").resolve()
+    venv.create(root, symlinks=True)
+    return str(root / "bin" / "python"), folder
 
 
 @dataclass(slots=True, kw_only=True)
@@ -360,6 +370,7 @@ def make_bench(
     runnables = {}
     for name, identity, given in (("baseline", "baseline", baseline), ("candidate", CANDIDATE, candidate)):
         sources = {"adapter.py": given} if isinstance(given, str) else given
+        changes.setdefault("python", _bare()[0] if numerical is None else sys.executable)
         runnables[name] = freeze_side(paths.root, identity, sources, **changes)
     temporary = root / "tmp"
     temporary.mkdir()

@@ -292,6 +292,10 @@ def make_protocol(
     )
 
 
+INTERPRETER = documents.InterpreterIdentity(path="/usr/bin/python3.11", version="3.11.7", sha256="6" * 64)
+"""What every attempt of a synthetic home runs on."""
+
+
 def make_side(snapshot_sha256: str) -> documents.Side:
     """Return a side that names a snapshot which no test of collection needs."""
     return documents.Side(
@@ -648,6 +652,9 @@ class Home:
                 offers=("updates", "sync"),
                 missing=(),
                 foreign=(),
+                undeclared=(),
+                interpreter=INTERPRETER,
+                environment_sha256="7" * 64,
             )
             for position, side in enumerate(slot.order, start=1)
         )
@@ -662,6 +669,7 @@ class Home:
             elapsed_s=3.0,
             at=AT + 3,
             sides=sides,
+            isolation="same user",
             calibration=self._calibration(slot) if slot.kind == "pilot" else None,
             case=self.case(slot.workload) if slot.kind in CASES and ending is Ending.COMPLETED else None,
             segment=(segment or 1) if slot.kind == "run" else 0,

@@ -119,7 +119,10 @@ def make_runs(
     values = {"updates": UPDATES, "evaluate_every": 10, "validation_targets": 7, "max_segments": 4, **changes}
     convergence = make_convergence(**{"targets": targets(values["updates"]), **values})
     passed = ("CUT_AT", "REACHED", "GO")
-    return make_bench(root, sources, sources, limits=limits, convergence=convergence, pass_environment=passed)
+    reads = tuple(str(root.resolve() / f"a{number:05}-GO") for number in range(1, 10))
+    return make_bench(
+        root, sources, sources, limits=limits, convergence=convergence, pass_environment=passed, reads=reads
+    )
 
 
 def newest(bench: Bench, planned: documents.PlannedAttempt) -> documents.CheckpointName:

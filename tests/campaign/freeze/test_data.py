@@ -41,7 +41,9 @@ def test_an_editable_distribution_is_told_from_an_installed_one(tmp_path: Path) 
         tmp_path,
         {
             "python": '#!/bin/sh\necho noise\necho \'{"python": "3.12", "distributions": '
-            '{"mine": "1.0 (editable, file:///src)", "torch": "2.13", "priv": "1 (editable, https://u:canary@h/p)"}}\'\n'
+            '{"mine": "1.0 (editable, file:///src)", "torch": "2.13", "priv": "1 (editable, https://u:canary@h/p)"}, '
+            '"installed": {"torch-2.13": {"record_sha256": "1f", "files": 2, "bytes": 3}}, '
+            '"identity": {"path": "/p", "version": "3.12", "sha256": "2f", "environment_sha256": "3f"}}\'\n'
         },
     )
     (tmp_path / "python").chmod(0o755)
@@ -52,10 +54,18 @@ def test_an_editable_distribution_is_told_from_an_installed_one(tmp_path: Path) 
         "torch": "2.13",
     }
     assert interpreter.facts == {"python": "3.12"}
+    assert interpreter.environment is not None
+    assert interpreter.environment.installed["torch-2.13"].record_sha256 == "1f"
 
 
 def test_a_launch_prefix_is_used_to_ask(tmp_path: Path) -> None:
-    write_files(tmp_path, {"enter": '#!/bin/sh\necho \'{"distributions": {"inside": "1"}}\'\n'})
+    write_files(
+        tmp_path,
+        {
+            "enter": '#!/bin/sh\necho \'{"distributions": {"inside": "1"}, "installed": {}, '
+            '"identity": {"path": "/p", "version": "3", "sha256": "", "environment_sha256": "3f"}}\'\n'
+        },
+    )
     (tmp_path / "enter").chmod(0o755)
     interpreter = machine.read_interpreter("/image/python", [str(tmp_path / "enter")])
     assert interpreter.distributions == {"inside": "1"}

@@ -115,7 +115,12 @@ def test_the_ledger_begins_with_the_freeze(setting: Setting) -> None:
 def test_programs_are_frozen_as_sources_alone(setting: Setting) -> None:
     setting.freeze()
     assert set(everything(setting.home.acceptance)) == set(SOURCES)
-    assert set(everything(setting.home.harness)) == {"__init__.py", "launch.py", "sub/part.py"}
+    assert set(everything(setting.home.harness)) == {
+        "__init__.py",
+        "launch.py",
+        "processes/installed.py",
+        "sub/part.py",
+    }
 
 
 def test_a_protocol_that_acceptance_would_refuse_later_is_not_frozen(setting: Setting) -> None:
@@ -184,6 +189,15 @@ def test_installed_distributions_are_recorded(setting: Setting) -> None:
     manifest = documents.Manifest.read(setting.home.manifest)
     assert manifest.baseline.distributions is not None
     assert "pytest" in manifest.baseline.distributions
+    found = manifest.baseline.interpreter
+    assert found is not None
+    assert found.path == os.path.realpath(sys.executable)
+    assert found.sha256 == files.sha256_file(Path(found.path))
+    (pytest_record,) = Path(pytest.__file__).parents[1].glob("pytest-*.dist-info/RECORD")
+    recorded = found.installed[pytest_record.parent.stem]
+    assert recorded.record_sha256 == files.sha256_file(pytest_record)
+    assert recorded.files > 1
+    assert manifest.harness_interpreter == found
     assert manifest.driver["interpreters"]["baseline"]["python"] == sys.version.split()[0]
 
 

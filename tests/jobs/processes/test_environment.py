@@ -20,6 +20,7 @@ def environment_of(tmp_path: Path, device: str, inherited: dict[str, str], **cha
         adapter="a:b",
         python_path=(),
         launch=(),
+        reads=(),
         **values,
     )
     folders = SideFolders(root=tmp_path)

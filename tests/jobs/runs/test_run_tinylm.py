@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -48,6 +49,8 @@ def test_a_training_that_goes_on_ends_as_one_that_was_never_cut(tmp_path: Path, 
         convergence=make_convergence(updates=UPDATES, evaluate_every=5, **recipe),
         adapter=f"adapter:{backend}",
         environment={"TINYLM_DATA": str(corpus)},
+        reads=(str(corpus),),
+        python=sys.executable,
     )
     whole = make_run()
     bench.run(bench.plan(make_recipe_pilot("baseline"), whole))

@@ -92,7 +92,7 @@ def start(folder: Path, adapter: str = ADAPTER) -> Served:
     tree.mkdir()
     (tree / "adapter.py").write_text(adapter)
     served = Served("worker", folder)
-    served.ask("import", adapter="adapter:build", paths=[str(tree)], private=[str(folder)])
+    served.ask("import", adapter="adapter:build", paths=[str(tree)], private=[str(folder)], declared=[], log="")
     served.ask("build", config={}, seed=1, device="cpu")
     return served
 
