@@ -28,6 +28,8 @@ ARGUMENTS: dict[str, tuple[tuple[str, ...], int]] = {
     "report": (("--home", "JUDGED"), 4),
     "decide": (("--home", "HOME"), 0),
     "check-deployed": (("NEW", "--home", "HOME", "--side", "baseline"), 3),
+    "seal": (("--home", "CLOSED"), 0),
+    "prune": (("--home", "HOME"), 0),
     "rerun": (("--home", "HOME", "baseline/solo/sync-4/r1"), 2),
     "doctor": (("--home", "HOME"), 0),
 }
@@ -38,6 +40,7 @@ NOT_FROM_THE_ENVIRONMENT = {
     "submit --wait",
     "cancel --yes",
     "amend --yes",
+    "prune --yes",
     "report --exit-zero",
 }
 """Options that say yes for a person, or hide something: they are meant for one command line only."""
@@ -57,6 +60,7 @@ def frozen(tmp_path_factory: pytest.TempPathFactory) -> Path:
     assert main(["freeze", str(setting.config_path), "--home", str(setting.root / "home")]) == 0
     judged = freeze(setting.root / "judged", solo=False, controls=False)
     freeze_candidate(judged)
+    freeze(setting.root / "closed", solo=False, controls=False)
     return setting.root
 
 
@@ -75,7 +79,7 @@ def test_each_commands_json_is_one_value_on_stdout(
     monkeypatch.setattr("reports.render.write_report", lambda **_: None)  # plots take seconds
     make_setting(tmp_path).config_path.write_text(CONFIG)
     given, code = ARGUMENTS[name]
-    places = {"NEW": str(tmp_path), "HOME": str(frozen / "home"), "JUDGED": str(frozen / "judged")}
+    places = {"NEW": str(tmp_path), **{name: str(frozen / name.lower()) for name in ("HOME", "JUDGED", "CLOSED")}}
     arguments = ["/".join([places.get(head, head), *rest]) for head, *rest in (one.split("/") for one in given)]
     assert main([name, *arguments, "--json"]) == code
     assert isinstance(json.loads(capsys.readouterr().out), dict)
