@@ -56,7 +56,7 @@ def tampered(checks: Checks) -> list[Finding]:
 # --- whoever can write everything -------------------------------------------------------------------------------------
 
 
-def edit_ledger(root: Path, edit: Callable[[list[dict[str, Any]]], None]) -> None:
+def edit_ledger(root: Path, edit: Callable[[list[dict[str, Any]]], object]) -> None:
     """Change the acts of a ledger, and number and chain its lines anew."""
     path = root / names.LEDGER
     entries = [json.loads(line) for line in path.read_bytes().splitlines()]
@@ -69,7 +69,7 @@ def edit_ledger(root: Path, edit: Callable[[list[dict[str, Any]]], None]) -> Non
     path.write_bytes(b"".join(line + b"\n" for line in lines))
 
 
-def edit_document(path: Path, edit: Callable[[dict[str, Any]], None]) -> None:
+def edit_document(path: Path, edit: Callable[[dict[str, Any]], object]) -> None:
     """Change a JSON document in place."""
     value = json.loads(path.read_bytes())
     edit(value)

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import typing
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -33,7 +34,7 @@ def test_slots_and_everything_planned_are_handed_on_under_their_names_here(whole
 
 
 def test_the_kinds_of_slots_are_those_of_the_protocol() -> None:
-    assert set(matrix.KINDS) == set(SlotKind.__args__) - {"trial"}
+    assert set(matrix.KINDS) == set(typing.get_args(SlotKind)) - {"trial"}
 
 
 @pytest.mark.parametrize(
@@ -219,7 +220,7 @@ FORGED: dict[str, Callable[[dict[str, Any]], object]] = {
     "attempts": lambda plan: plan["attempts"].append(plan["attempts"][0]),
     "snapshot": lambda plan: plan["sides"]["candidate"].update(snapshot_sha256="b" * 64),
     "adapter": lambda plan: plan["sides"]["baseline"].update(adapter="other:native"),
-    "python": lambda plan: plan["sides"]["baseline"].update(python="/tmp/python"),
+    "python": lambda plan: plan["sides"]["baseline"].update(python="/usr/bin/python4"),
     "side": lambda plan: plan["sides"].pop("candidate"),
 }
 
