@@ -28,10 +28,12 @@ from . import (
     order,
     pairs,
     platform,
+    report,
     runs,
     signature,
     strict,
     trees,
+    verdict,
 )
 from .digests import Digests
 from .facts import Facts, Options
@@ -78,6 +80,7 @@ STEPS = (
     Step("amendments", "what was declared void or changed, and decided", amendments.check),
     Step("evidence", "the tables, rebuilt from the attempts", evidence.check),
     Step("cache", "campaign.sqlite against the attempts, row by row", cache.check),
+    Step("report", "every file of the reports, and what they rest on", report.check),
     Step("closing", "every file, as it was when the campaign was closed", closing.check),
 )
 """In order: each may rely on what those before it filled in."""
@@ -188,7 +191,7 @@ def verifying(
     with facts.digests:
         facts.digests.hash_ahead(but=(names.TRANSPORT,))
         checks = Checks()
-        for step in (*STEPS, *_asked_for(options)):
+        for step in (*STEPS, *_asked_for(options), _last(checks)):
             progress(step.title)
             make(checks, facts, step)
         yield Verification(checks=checks, facts=facts, verifier_sha256=own_digest())
@@ -206,6 +209,15 @@ def _asked_for(options: Options) -> Iterator[Step]:
     if options.deep:
         yield Step("data", "declared data, hashed again", deep.check_data)
         yield Step("environment", "installed distributions, hashed again", deep.check_environment)
+
+
+def _last(checks: Checks) -> Step:
+    """Return the check that runs what came with the home: only where none of those before found anything."""
+
+    def derive(facts: Facts, check: Check) -> None:
+        verdict.check(facts, check, is_tampered=checks.state is State.TAMPERED)
+
+    return Step("verdict", "the frozen acceptance, run twice again", derive)
 
 
 def make(checks: Checks, facts: Facts, step: Step) -> None:
