@@ -69,6 +69,14 @@ COMMANDS = {
         "campaign.cli.seal",
         "Close a campaign, and print one line to keep elsewhere: whoever has it can show that nothing changed since.",
     ),
+    "export": Entry(
+        "campaign.cli.export",
+        "Write one archive with all that verification needs; the same home gives the same bytes.",
+    ),
+    "extract": Entry(
+        "campaign.cli.extract",
+        "Unpack an archive of `campaign export` into a new folder, refusing whatever its own listing does not name.",
+    ),
     "selftest-tamper": Entry(
         "campaign.cli.selftest_tamper",
         "Tamper with copies of this campaign in many ways, and show that verify finds each of them.",

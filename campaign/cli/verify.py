@@ -11,9 +11,10 @@ import click
 
 from campaign.cli.options import absolute, find_home, json_option
 from campaign.cli.output import Output
-from campaign.errors import CampaignError, ConfigError, StateError
+from campaign.errors import CampaignError, ConfigError, EvidenceError, StateError
 from campaign.paths import HomePaths
-from campaign.verifier import text
+from campaign.verifier import findings, text
+from campaign.verifier.archive import opened
 from campaign.verifier.closing import parse_head
 from campaign.verifier.command import signature_of
 from campaign.verifier.facts import Facts, Options, Signature
@@ -21,14 +22,14 @@ from campaign.verifier.findings import Check
 from campaign.verifier.verify import Step, is_home, make, verifying
 
 
-def _find(given: Path | None) -> HomePaths:
-    """Return the home; one without its manifest is a home whose manifest was removed."""
+def _find(given: Path | None) -> Path:
+    """Return what is to be verified: a home, also one whose manifest was removed, an unpacked export or an archive."""
     if given is None:
-        return find_home(None)
-    paths = HomePaths(absolute(given))
-    if not is_home(paths.root):
-        raise StateError("not a campaign home", where=str(given), hint="campaign freeze CONFIG --home DIR")
-    return paths
+        return find_home(None).root
+    path = absolute(given)
+    if not path.exists():
+        raise StateError("there is no such file or folder", where=str(given))
+    return path
 
 
 def _signature(file: Path | None, allowed_signers: Path | None, identity: str | None) -> Signature | None:
@@ -41,6 +42,9 @@ def _signature(file: Path | None, allowed_signers: Path | None, identity: str | 
 def _check_collection(facts: Facts, check: Check) -> None:
     """Make the checks of a collection, in memory: whatever it would find is found here, too."""
     paths = HomePaths(facts.root)
+    if facts.withheld:
+        check.not_checked("a collection needs every file, and some were withheld from this copy")
+        return
     try:
         for where, what in _collected(paths):
             check.tampered(_relative(where, paths), what)
@@ -62,6 +66,9 @@ def _collected(paths: HomePaths) -> Iterator[tuple[str, str]]:
 
 def _relative(where: str, paths: HomePaths) -> str:
     return where.removeprefix(f"{paths.root}{os.sep}")
+
+
+_COLLECTION = Step("collection", "all that campaign collect would find", _check_collection)
 
 
 def _option(value: str) -> str:
@@ -91,7 +98,7 @@ def _option(value: str) -> str:
     type=click.Path(path_type=Path),
     envvar="CAMPAIGN_HOME",
     show_envvar=True,
-    help="Campaign home; default: found upward from the working directory.",
+    help="Campaign home, an unpacked export or an archive; default: found upward from the working directory.",
 )
 @json_option
 def command(
@@ -119,9 +126,14 @@ def command(
         execute=not no_execute,
         python=sys.executable,
     )
-    paths = _find(home)
-    with verifying(paths.root, options) as verification:
-        step = Step("collection", "all that campaign collect would find", _check_collection)
-        make(verification.checks, verification.facts, step)
-        output.result("\n".join(text.lines(verification)), text.as_json(verification))
-        return verification.exit_code(with_verdict=verdict)
+    place = _find(home)
+    try:
+        with opened(place) as found:
+            if not is_home(found.root):
+                raise StateError("not a campaign home", where=str(place), hint="campaign freeze CONFIG --home DIR")
+            with verifying(found.root, options, withheld=found.withheld) as verification:
+                make(verification.checks, verification.facts, _COLLECTION)
+                output.result("\n".join(text.lines(verification)), text.as_json(verification))
+                return verification.exit_code(with_verdict=verdict)
+    except findings.EvidenceError as error:  # of an archive: what is in a home never ends a verification
+        raise EvidenceError(error.what, where=f"{place}: {error.where}") from error

@@ -9,9 +9,11 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from . import text
+from .archive import opened
 from .closing import parse_head
 from .facts import Options, Signature
-from .verify import is_home, verifying
+from .findings import EvidenceError
+from .verify import EXIT_TAMPERED, is_home, verifying
 
 EXIT_USAGE = 2
 
@@ -33,7 +35,7 @@ def _parser() -> argparse.ArgumentParser:
         "otherwise, and with 2 if there is no home. --verdict adds 3 (a gate is shown to be missed) and 4 (evidence is "
         "wanting, or no verdict could be derived).",
     )
-    parser.add_argument("home", type=Path, metavar="HOME", help="the campaign home")
+    parser.add_argument("home", type=Path, metavar="HOME", help="the campaign home, an unpacked export or an archive")
     parser.add_argument("--head", type=_head, help="the head line that was kept elsewhere, or its 64 digits")
     parser.add_argument("--signature", type=Path, metavar="FILE", help="a signature of the head line")
     parser.add_argument("--allowed-signers", type=Path, metavar="FILE", help="whose keys you trust (man ssh-keygen)")
@@ -70,15 +72,22 @@ def main(arguments: Sequence[str]) -> int:
         signature = signature_of(asked.signature, asked.allowed_signers, asked.identity)
     except ValueError as error:
         parser.error(str(error))
-    root = asked.home.resolve()
-    if not is_home(root):
-        print(f"{asked.home}: not a campaign home", file=sys.stderr)  # noqa: T201 - a program that prints
-        return EXIT_USAGE
     options = Options(head=asked.head or "", signature=signature, deep=asked.deep, execute=not asked.no_execute)
-    with verifying(root, options) as verification:
-        if asked.json:
-            shown = json.dumps(text.as_json(verification), sort_keys=True, allow_nan=False)
-        else:
-            shown = "\n".join(text.lines(verification))
-        print(shown)  # noqa: T201 - as above
-        return verification.exit_code(with_verdict=asked.verdict)
+    try:
+        with opened(asked.home.resolve()) as found:
+            if not is_home(found.root):
+                print(f"{asked.home}: not a campaign home", file=sys.stderr)  # noqa: T201 - a program that prints
+                return EXIT_USAGE
+            with verifying(found.root, options, withheld=found.withheld) as verification:
+                if asked.json:
+                    shown = json.dumps(text.as_json(verification), sort_keys=True, allow_nan=False)
+                else:
+                    shown = "\n".join(text.lines(verification))
+                print(shown)  # noqa: T201 - as above
+                return verification.exit_code(with_verdict=asked.verdict)
+    except FileNotFoundError as error:
+        print(f"{error.filename}: there is no such file", file=sys.stderr)  # noqa: T201 - as above
+        return EXIT_USAGE
+    except EvidenceError as error:  # of an archive: what is in a home never ends a verification
+        print(f"{asked.home}: {error}", file=sys.stderr)  # noqa: T201 - as above
+        return EXIT_TAMPERED
