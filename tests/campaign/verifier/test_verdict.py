@@ -167,9 +167,9 @@ SAYS_WHERE = "import os, sys\nprint(sorted(os.environ), file=sys.stderr)\nsys.ex
     ("source", "why"),
     [
         (HANGS, "took more than"),
-        (FORKS, "took more than"),
-        (EATS, "ended with 1: .*MemoryError"),
-        (FLOODS, "ended with 1: .*File too large"),
+        pytest.param(FORKS, "took more than", marks=pytest.mark.slow),
+        pytest.param(EATS, "ended with 1: .*MemoryError", marks=pytest.mark.slow),
+        pytest.param(FLOODS, "ended with 1: .*File too large", marks=pytest.mark.slow),
         (RAISES, "something odd"),
         (
             SAYS_WHERE,
