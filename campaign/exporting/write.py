@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from campaign import files
-from campaign.errors import EvidenceError
+from campaign.errors import EvidenceError, StateError
 from campaign.exporting.choose import Contents, File
 from campaign.paths import HomePaths
 from campaign.verifier.archive import CRATE, HOME
@@ -102,11 +102,19 @@ def write_archive(
                     _add_rest(tar, contents, f"{top}/{HOME}")
                 stream.flush()
                 os.fsync(stream.fileno())
-            os.link(aside, out)  # never over something that is there
-            files.sync_folder(out.parent)
+            _publish(aside, out)
         finally:
             aside.unlink(missing_ok=True)
     return Archive(path=out, num_bytes=hashing.num_bytes, sha256=hashing.digest.hexdigest())
+
+
+def _publish(aside: Path, out: Path) -> None:
+    """Let the archive appear, but never over something that is there."""
+    try:
+        os.link(aside, out)
+    except FileExistsError as error:
+        raise StateError("there is something already", where=str(out), hint="name another one: --out FILE") from error
+    files.sync_folder(out.parent)
 
 
 class _Hashing(io.RawIOBase):
