@@ -25,6 +25,7 @@ from campaign.collection.chains import Link
 from campaign.collection.checkpoints import check_files, read_checkpoints
 from campaign.collection.database import AttemptRecord, Stored
 from campaign.collection.inputs import check_folder
+from campaign.collection.interpreters import Sealed, check_interpreters
 from campaign.collection.records import record_of, run_record, segment_of
 from campaign.collection.sealed import Finding, TamperedError, is_leftover
 from campaign.collection.tries import Plans, Try, read_try
@@ -279,8 +280,20 @@ def read_home(paths: HomePaths, frozen: Frozen, entries: Sequence[documents.Entr
     _refuse_early(frozen, history, found)
     found.findings.extend(_strangers(paths, history))
     found.findings.extend(found.book.disagreements())
+    found.findings.extend(check_interpreters(_sealed(found), entries))
     found.findings.extend(accounting.findings(paths, frozen, entries))
     return found
+
+
+def _sealed(found: _Found) -> Iterator[Sealed]:
+    for key, one in found.taken.items():
+        if one.sealed is not None:
+            yield Sealed(
+                where=str(one.folder.receipt),
+                owner=key.slot.partition("/")[0],
+                allocation=one.attempt.allocation,
+                receipt=one.sealed.receipt,
+            )
 
 
 def _key_of(name: str) -> AttemptKey:

@@ -17,9 +17,12 @@ from ..processes.keeper import Command, kill_descendants
 from ..processes.signals import Signals
 from .conditions import Conditions
 from .data import WatchedData
+from .frozen import WatchedFrozen
 from .harnesslog import HarnessLog
 from .receipts import Place
 from .workspace import LAUNCHER, Workspace
+
+_MOST_SHOWN = 10
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,6 +40,7 @@ class Context:
     conditions: Conditions
     log: HarnessLog
     data: WatchedData
+    frozen: WatchedFrozen
 
     def check_data(self) -> None:
         """Refuse to go on if a data set is not what was frozen.
@@ -102,7 +106,7 @@ def comparer_command(context: Context, folders: SideFolders) -> Command:
 
 @contextlib.contextmanager
 def undisturbed(context: Context, planned: PlannedAttempt, who: str) -> Iterator[None]:
-    """Look what was done to the harness, the private copies and the data, once nothing of the sides lives any more.
+    """Look what was done to harness, home, private copies and data, once nothing of the sides lives any more.
 
     Raises:
         EndedError: Something was.
@@ -111,15 +115,17 @@ def undisturbed(context: Context, planned: PlannedAttempt, who: str) -> Iterator
         yield
     finally:
         # First of all: with a limit of its own lowered, the parent can do nothing of the rest.
-        moved = _restore(context.conditions)
+        moved = [f"the harness's own {change}" for change in _restore(context.conditions)]
+        if frozen := context.frozen.find_changes():
+            moved.append(f"{', '.join(frozen[:_MOST_SHOWN])} in the home changed, which is frozen")
         changes = context.workspace.find_changes()
         if changes:
             context.log.write(f"{planned.slot}: {who} changed {changes}")
         if moved:
             # Instead of any other ending, which may well have come of it.
-            raise EndedError(Ending.INTERFERENCE, f"while {who} ran, the harness's own {'; '.join(moved)}")
+            raise EndedError(Ending.INTERFERENCE, f"while {who} ran, {'; '.join(moved)}")
     if changes:
-        shown = ", ".join(changes[:10])
+        shown = ", ".join(changes[:_MOST_SHOWN])
         raise EndedError(Ending.SNAPSHOT_CHANGED, f"{len(changes)} entries of read-only copies were touched: {shown}")
     context.check_data()
 

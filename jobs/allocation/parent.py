@@ -22,6 +22,7 @@ from .attempt import run_attempt
 from .conditions import Conditions
 from .context import Context
 from .data import WatchedData
+from .frozen import WatchedFrozen
 from .harnesslog import HarnessLog
 from .receipts import Place
 from .snapshot import TreeError
@@ -137,6 +138,7 @@ def _prepare(allocation: plan.Allocation, job: Job, log: HarnessLog) -> Context:
         conditions=job.conditions,
         log=log,
         data=WatchedData.hashed(allocation.data),
+        frozen=WatchedFrozen.read(allocation.home),
     )
 
 

@@ -138,3 +138,10 @@ def attempt_folder(home: Path, slot: str, attempt: int, segment: int = 0) -> Att
         raise ValueError(f"not the name of a slot: {slot!r}")
     below = ("segments", str(segment)) if segment else ()
     return AttemptFolder(home.joinpath("attempts", *parts, str(attempt), *below))
+
+
+def frozen_paths(home: Path) -> tuple[Path, ...]:
+    """Return what every allocation rests on and none may change: programs, rules and the manifest of the baseline."""
+    frozen = home / "frozen"
+    programs = (frozen / "acceptance", frozen / "harness", frozen / "verifier")
+    return (*programs, frozen / "campaign.toml", protocol_path(home), home / "manifest.json")

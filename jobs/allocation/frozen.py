@@ -1,0 +1,92 @@
+"""Whether what was frozen for all sides is still in the home as it was when the allocation began.
+
+A side has no business there, and whoever else changes it does harm as well. Looked at is each file's status; only one
+whose status changed is read again, so that a copy of the home by hard links, say, disturbs nothing.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import stat
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TypeAlias
+
+from ..common.layout import frozen_paths
+from ..common.storage import sha256_file
+from ..common.verified import identify
+from .snapshot import walk
+
+Stamp: TypeAlias = tuple[int, ...]
+
+
+def _stamps(home: Path) -> Iterator[tuple[str, Stamp]]:
+    """Yield every file and folder by path; of folders what a change of their mode changes, of the rest all."""
+    for path in frozen_paths(home):
+        # What is not there can only appear.
+        with contextlib.suppress(FileNotFoundError):
+            yield str(path), _stamp(path.lstat())
+            if path.is_dir() and not path.is_symlink():
+                for name, status in walk(path):
+                    yield str(path / os.fsdecode(name)), _stamp(status)
+
+
+def _stamp(status: os.stat_result) -> Stamp:
+    kind = stat.S_IFMT(status.st_mode)
+    return (kind,) if stat.S_ISDIR(status.st_mode) else (kind, *identify(status))
+
+
+def _digest(path: str, stamp: Stamp) -> str:
+    """Return what a file holds, or says where it is a link; empty for a folder."""
+    if stamp[0] == stat.S_IFREG:
+        return sha256_file(Path(path))
+    return os.readlink(path) if stamp[0] == stat.S_IFLNK else ""  # noqa: PTH115 - as it is written
+
+
+@dataclass(slots=True, kw_only=True)
+class WatchedFrozen:
+    """Programs, protocol and manifest in the home."""
+
+    home: Path
+    stamps: dict[str, Stamp] = field(default_factory=dict)
+    digests: dict[str, str] = field(default_factory=dict)
+
+    @classmethod
+    def read(cls, home: Path) -> WatchedFrozen:
+        """Take down what is there now.
+
+        Raises:
+            OSError: It cannot be looked at.
+        """
+        stamps = dict(_stamps(home))
+        return cls(home=home, stamps=stamps, digests={path: _digest(path, stamp) for path, stamp in stamps.items()})
+
+    def find_changes(self) -> list[str]:
+        """Return what was added, removed or changed since the last look, by paths relative to the home."""
+        try:
+            now = dict(_stamps(self.home))
+        except OSError as error:
+            return [f"{error.filename}: {error.strerror}"]
+        paths = [path for path in sorted({*now, *self.stamps}) if now.get(path) != self.stamps.get(path)]
+        changed = [path for path in paths if not self._is_same(path, now)]
+        self._take_down(paths, now)
+        return [os.path.relpath(path, self.home) for path in changed]
+
+    def _take_down(self, paths: Iterable[str], now: Mapping[str, Stamp]) -> None:
+        """Let no later attempt be blamed for what has been found."""
+        for path in paths:
+            self.stamps.pop(path, None)
+            self.digests.pop(path, None)
+            with contextlib.suppress(OSError, KeyError):
+                self.digests[path] = _digest(path, now[path])
+                self.stamps[path] = now[path]
+
+    def _is_same(self, path: str, now: Mapping[str, Stamp]) -> bool:
+        if path not in now or path not in self.stamps or now[path][0] != self.stamps[path][0]:
+            return False
+        try:
+            return _digest(path, now[path]) == self.digests[path]
+        except OSError:
+            return False
