@@ -40,11 +40,13 @@ demo: $(STAMP) $(CORPUS)/train.bin ## Freeze, submit, collect and report a small
 
 test: $(STAMP) ## Run the tests, the real-Slurm ones included where the machine can boot a cluster
 	@$(BIN)/python tools/slurm_ready.py
-	$(PYTEST) -m "not slow"
+	$(PYTEST) -n 2 --dist loadfile -m "not slow and not slurm and not alone"
+	$(PYTEST) -m "not slow and (slurm or alone)"
 
 test-slow: $(STAMP) ## Run the long tests: faults, scale, kills, tampering
 	@$(BIN)/python tools/slurm_ready.py
-	$(PYTEST) -m slow --timeout 1200
+	$(PYTEST) -n 2 --dist loadfile -m "slow and not slurm and not alone" --timeout 1200
+	$(PYTEST) -m "slow and (slurm or alone)" --timeout 1200
 
 lint: $(STAMP) ## Check format and lint
 	$(BIN)/ruff format --check .

@@ -13,7 +13,7 @@ import pytest
 
 from tests.support.tinylm import run_to_verdict, write_campaign
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.alone]
 
 Verdict = dict[str, Any]
 RUNS = 5
