@@ -1,4 +1,4 @@
-"""Amendments: does each make the whole past of its slots void, and do the evidence tables say the same?"""
+"""Amendments and decisions: is the past of amended slots void, and does each decision rest on what was reported?"""
 
 from __future__ import annotations
 
@@ -28,13 +28,20 @@ def check(facts: Facts, check: Check) -> None:
                 check.tampered(where_of(amendment.entry), what)
         except EvidenceError as error:
             check.tampered(error.where, error.what)
+    for entry in history.decided:
+        try:
+            for what in _faults_of_decision(facts, Node(entry.data, where_of(entry)), entry.seq):
+                check.tampered(where_of(entry), what)
+        except EvidenceError as error:
+            check.tampered(error.where, error.what)
     for candidate in facts.candidates:
         try:
             _check_evidence(facts, history, candidate, check)
         except EvidenceError as error:
             check.tampered(error.where, error.what)
     num_void = sum(history.voided(slot) for slot in {slot for one in history.amendments for slot in one.void})
-    check.remark(f"{len(history.amendments)} amendments, {num_void} void attempts")
+    num_decisions = len(history.decided)
+    check.remark(f"{len(history.amendments)} amendments, {num_void} void attempts, {num_decisions} decisions")
 
 
 # --- the acts ---------------------------------------------------------------------------------------------------------
@@ -85,6 +92,28 @@ def _was_shown(history: History, amendment: Amendment) -> bool:
             if owner in ("baseline", candidate) and any(min(known, default=seq) < one < seq for one in reports):
                 return True
     return False
+
+
+# --- decisions --------------------------------------------------------------------------------------------------------
+
+
+def _faults_of_decision(facts: Facts, node: Node, seq: int) -> Iterator[str]:
+    """Yield in what a decision does not agree with the last report before it; only a pass permits a retirement."""
+    candidate = node["candidate"].as_text()
+    if candidate and not facts.candidates.get(candidate):
+        yield f"is about {candidate}, which is no candidate of this campaign"
+    acts = [one for one in facts.entries if one.act == "reported" and one.seq < seq]
+    own = [one.data for one in acts if one.data.get("candidate") == candidate]
+    for name in ("verdict_sha256", "outcome"):
+        said, reported = node[name].as_text(), own[-1].get(name) if own and candidate else ""
+        if said != reported:
+            yield f"{name} is {said or 'none'}, the last report before it says {reported or 'none'}"
+    for name in ("by", "reason"):
+        if not node[name].as_text().strip():
+            yield f"{name} is empty"
+    is_retirement, is_refused = node["kind"].as_word(("default", "retire")) == "retire", node["refused"].as_flag()
+    if is_retirement and not is_refused and node["outcome"].as_text() != "pass":
+        yield "retires the baseline, and no verdict passes"
 
 
 # --- the evidence -----------------------------------------------------------------------------------------------------

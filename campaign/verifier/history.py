@@ -122,6 +122,9 @@ class History:
     amendments: list[Amendment] = field(default_factory=list)
     accounted: list[Entry] = field(default_factory=list)
     pruned: list[Entry] = field(default_factory=list)
+    decided: list[Entry] = field(default_factory=list)
+    fallbacks: list[Entry] = field(default_factory=list)
+    """Acts ``fallback_tried``."""
     candidates: dict[str, int] = field(default_factory=dict)
     """By id, the ledger's number of the freeze."""
     reports: dict[str, list[int]] = field(default_factory=dict)
@@ -354,6 +357,14 @@ def _note_pruned(history: History, entry: Entry, data: Node) -> None:
     history.pruned.append(entry)
 
 
+def _note_decided(history: History, entry: Entry, _data: Node) -> None:
+    history.decided.append(entry)
+
+
+def _note_fallback(history: History, entry: Entry, _data: Node) -> None:
+    history.fallbacks.append(entry)
+
+
 def _note_closed(history: History, entry: Entry, _data: Node) -> None:
     history.closed = history.closed or entry
 
@@ -371,5 +382,7 @@ _NOTES: dict[str, Callable[[History, Entry, Node], None]] = {
     "amended": _note_amended,
     "accounted": _note_accounted,
     "pruned": _note_pruned,
+    "decided": _note_decided,
+    "fallback_tried": _note_fallback,
     "closed": _note_closed,
 }

@@ -29,6 +29,7 @@ _FOLDERS = {
     names.INPUTS,
     names.ACCOUNTING,
     names.EVALUATIONS,
+    names.FALLBACKS,
     names.TRANSPORT,
 }
 _FILES = {names.MANIFEST, names.PROTOCOL, names.LEDGER, names.LOCK, names.DATABASE, names.SEAL}

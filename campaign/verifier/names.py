@@ -32,6 +32,7 @@ ALLOCATIONS = "allocations"
 INPUTS = "inputs"
 ACCOUNTING = "accounting"
 EVALUATIONS = "evaluations"
+FALLBACKS = "fallbacks"
 
 SEGMENTS = "segments"
 CHECKPOINTS = "checkpoints"
@@ -162,6 +163,11 @@ def harness_log(allocation_id: str) -> str:
 def accounting(number: int) -> str:
     """Return the n-th text of the scheduler's accounting."""
     return f"{ACCOUNTING}/{number}.txt"
+
+
+def fallback(candidate_id: str, number: int) -> str:
+    """Return the folder of one of a candidate's fallback trials."""
+    return f"{FALLBACKS}/{candidate_id}/{number}"
 
 
 # --- what was derived -------------------------------------------------------------------------------------------------

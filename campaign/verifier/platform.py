@@ -1,8 +1,11 @@
-"""One platform: all attempts that count ran on one kind of machine, or an amendment declared another one first."""
+"""One platform: all attempts that count ran on one kind of machine, or an amendment declared another one first.
+
+The same holds for each side's interpreter and what is installed for it: its first sealed attempt fixes them.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -63,6 +66,8 @@ def check(facts: Facts, check: Check) -> None:
             _put(strata, sealed, read(sealed))
         except EvidenceError as error:
             check.tampered(error.where, error.what)
+    for where, what in _faults_of_interpreters(facts, history):
+        check.tampered(where, what)
     for index, stratum in enumerate(strata):
         _check_declared(history, strata[:index], stratum, check)
     check.remark(_summary(strata))
@@ -127,3 +132,46 @@ def _summary(strata: Sequence[Stratum]) -> str:
         devices = ", ".join(sorted({" ".join(filter(None, [name, driver])) for _, name, driver in kinds}))
         parts.append(f"{stratum.num_attempts} attempts on {devices}, kernel {fields['kernel']}")
     return "; ".join(parts)
+
+
+# --- interpreters -----------------------------------------------------------------------------------------------------
+
+_PARTS = ("path", "version", "sha256")
+
+
+def _faults_of_interpreters(facts: Facts, history: History) -> Iterator[tuple[str, str]]:
+    """Yield every side that ran on another interpreter, or with other packages, than it did first.
+
+    What was amended as ``interpreter`` begins anew, for both sides.
+    """
+    changes = [one.entry.seq for one in history.amendments if one.entry.data.get("what") == "interpreter"]
+    first: dict[tuple[str, int], tuple[tuple[str, ...], str]] = {}
+    # Attempts of one submission have one intent: of these the first to end is the first that was sealed.
+    for sealed in sorted(facts.sealed.values(), key=lambda one: (one.planned.intent.seq, one.receipt["at"])):
+        where, seq = names.receipt(sealed.folder), sealed.planned.intent.seq
+        try:
+            found = list(_interpreters(sealed, where))
+        except EvidenceError as error:
+            yield error.where, error.what
+            continue
+        for side, identity in found:
+            owner = facts.slots[sealed.planned.slot].candidate if side == "candidate" else "baseline"
+            epoch = sum(change < seq for change in changes)
+            expected, place = first.setdefault((owner, epoch), (identity, where))
+            if identity != expected:
+                difference = _difference(identity, expected)
+                yield where, f"{side} ran on another interpreter, or with other packages, than in {place}: {difference}"
+
+
+def _difference(found: tuple[str, ...], expected: tuple[str, ...]) -> str:
+    parts = zip((*_PARTS, "environment_sha256"), found, expected, strict=True)
+    return "; ".join(f"{name} is {now}, there {before}" for name, now, before in parts if now != before)
+
+
+def _interpreters(sealed: Sealed, where: str) -> Iterator[tuple[str, tuple[str, ...]]]:
+    """Yield what each side of an attempt ran on; a process that ended before it could say does not."""
+    for node in Node(sealed.receipt, where)["sides"].items():
+        one = node.get("interpreter")
+        if one is not None:
+            parts = [one[name].as_text() for name in _PARTS]
+            yield node["side"].as_text(), (*parts, node["environment_sha256"].as_text())

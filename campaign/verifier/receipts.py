@@ -132,6 +132,9 @@ def check_start(facts: Facts, planned: Planned, slot: Slot, start: Node) -> None
     start["protocol_sha256"].must_be(facts.protocol_sha256, names.PROTOCOL)
     start["harness_sha256"].must_be(facts.manifest.get("harness_sha256"), names.MANIFEST)
     execution = facts.protocol.get("execution", {})
+    start["at"].as_number()
+    start["host"]["node"].as_text()
+    start["host"]["boot_id"].as_text()
     start["threads"].must_be(execution.get("threads") if isinstance(execution, dict) else None, names.PROTOCOL)
     frozen = snapshots(facts, slot)
     said = dict(start["snapshots"].fields())
@@ -168,6 +171,7 @@ def _check_receipt(reading: Reading, start: Node, receipt: Node) -> None:
     receipt["kind"].must_be(reading.slot.kind, names.PROTOCOL)
     receipt["ending"].as_word(ENDINGS)
     receipt["reason"].as_text()
+    receipt["at"].as_number()
     if not receipt["elapsed_s"].as_number() >= 0:
         raise receipt["elapsed_s"].wrong("is a negative duration")
 
@@ -181,6 +185,7 @@ def _check_sides(reading: Reading, receipt: Node) -> None:
             raise node.wrong(f"{side} ran, which was not planned")
         node["position"].must_be(order[side], names.PROTOCOL)
         seen.append(side)
+        node["wall_s"].as_number()
         _check_path(node)
     if len(set(seen)) != len(seen):
         raise receipt["sides"].wrong("names a side twice")

@@ -10,7 +10,7 @@ from campaign.verifier import amendments, attempts, matrix
 from campaign.verifier.findings import State
 from tests.support.home import SMALL, csv_bytes
 from tests.support.lifelike import LifelikeHome, freeze_lifelike
-from tests.support.verifying import make_checks
+from tests.support.verifying import edit_ledger, make_checks
 
 SLOT = "baseline/solo/sync-b4/r1"
 WORDS = {"what": "node", "changed": "disk", "by": "A", "reason": "B", "keep_reason": "C", "valid": "all other slots"}
@@ -34,7 +34,7 @@ def check(made: LifelikeHome) -> list[tuple[State, str]]:
 def test_a_home_without_amendments_is_intact(whole_home: Path) -> None:
     checks = make_checks(whole_home, matrix.check, attempts.check, amendments.check)
     assert checks.state is State.INTACT
-    assert checks.made[-1].remarks == ["0 amendments, 0 void attempts"]
+    assert checks.made[-1].remarks == ["0 amendments, 0 void attempts, 0 decisions"]
 
 
 def test_a_void_attempt_allows_another_whatever_its_ending(begun: LifelikeHome) -> None:
@@ -106,6 +106,50 @@ def test_an_amendment_that_hides_that_results_had_been_seen_is_found(begun: Life
     amend(begun, {SLOT: 1})
     ((_, text),) = check(begun)
     assert "says that it was made before any report" in text
+
+
+# --- decisions --------------------------------------------------------------------------------------------------------
+
+REPORTED = {"candidate": "ccccccccccccc", "verdict_sha256": "1" * 64, "evidence_sha256": "2" * 64}
+
+
+def decide(root: Path, reported_outcome: str, **fields: Any) -> list[str]:
+    data = {"kind": "retire", "side": "baseline", "by": "A", "reason": "B", "refused": False, "why": ""}
+    about = {"candidate": "ccccccccccccc", "verdict_sha256": "1" * 64, "outcome": reported_outcome}
+    decided = {"at": 0.0, "act": "decided", "data": data | about | fields}
+    reported = {"at": 0.0, "act": "reported", "data": {**REPORTED, "outcome": reported_outcome}}
+    edit_ledger(root, lambda entries: entries.extend([reported, decided]))
+    checks = make_checks(root, matrix.check, attempts.check, amendments.check)
+    return [one.what for one in checks.findings]
+
+
+def test_a_passing_verdict_permits_retirement(home: Path) -> None:
+    assert decide(home, "pass") == []
+
+
+def test_a_retirement_without_a_passing_verdict_is_found(home: Path) -> None:
+    assert decide(home, "not_qualified") == ["retires the baseline, and no verdict passes"]
+
+
+def test_a_refused_retirement_and_another_default_need_no_passing_verdict(home: Path) -> None:
+    assert decide(home, "not_qualified", refused=True, why="no") == []
+    assert decide(home, "not_qualified", kind="default", side="candidate") == []
+
+
+@pytest.mark.parametrize(
+    ("fields", "what"),
+    [
+        ({"verdict_sha256": "3" * 64}, "verdict_sha256 is"),
+        ({"outcome": "pass"}, "outcome is pass, the last report before it says not_qualified"),
+        ({"candidate": "cdddddddddddd"}, "is no candidate of this campaign"),
+        ({"by": ""}, "by is empty"),
+    ],
+)
+def test_a_decision_that_rests_on_something_else_than_the_report_is_found(
+    home: Path, fields: dict[str, Any], what: str
+) -> None:
+    texts = decide(home, "not_qualified", **fields)
+    assert any(what in text for text in texts), texts
 
 
 # --- the evidence -----------------------------------------------------------------------------------------------------

@@ -9,7 +9,7 @@ from campaign.verifier import attempts, matrix, platform
 from campaign.verifier.findings import State
 from tests.support.home import SMALL
 from tests.support.lifelike import LifelikeHome, freeze_lifelike
-from tests.support.verifying import edit_document, make_checks, reseal, tampered
+from tests.support.verifying import edit_document, edit_ledger, make_checks, reseal, tampered
 
 SLOTS = ("baseline/solo/sync-b4/r1", "baseline/solo/sync-b4/r2")
 
@@ -103,3 +103,30 @@ def test_a_void_attempt_is_of_no_platform(begun: LifelikeHome) -> None:
     go_on(begun, kernel="6.2")
     amend(begun, {SLOTS[1]: 1}, is_platform=False)
     assert check(begun)[0] == []
+
+
+# --- interpreters -----------------------------------------------------------------------------------------------------
+
+
+def change_interpreter(made: LifelikeHome, what: str) -> list[str]:
+    """Amend something, and run what follows with other packages."""
+    amend(made, {}, is_platform=False)
+    edit_ledger(made.paths.root, lambda entries: entries[-1]["data"].update(what=what))
+    made.num_lines = 0
+    made.attempt(made.slot(SLOTS[1]))
+    made.collect()
+    edit_document(
+        made.folder(SLOTS[1]).receipt, lambda receipt: receipt["sides"][0].update(environment_sha256="9" * 64)
+    )
+    reseal(made.paths.root)
+    return check(made)[0]
+
+
+def test_other_packages_than_a_sides_first_attempt_had_are_found(begun: LifelikeHome) -> None:
+    (fault,) = change_interpreter(begun, "node")
+    assert fault.startswith("baseline ran on another interpreter, or with other packages, than in attempts/")
+    assert f"environment_sha256 is {'9' * 64}, there {'7' * 64}" in fault
+
+
+def test_other_packages_that_were_amended_before_are_right(begun: LifelikeHome) -> None:
+    assert change_interpreter(begun, "interpreter") == []
