@@ -10,7 +10,10 @@ import pytest
 
 from campaign import files
 from campaign.cli.main import main
+from campaign.frozen import Frozen
 from campaign.judging import publication
+from campaign.judging.evaluation import Evaluation, evaluate
+from campaign.paths import HomePaths
 from tests.support.home import CANDIDATE, Case, Home, build_home
 
 ONE = (Case(name="sync-b4", category="sync"),)
@@ -29,6 +32,19 @@ def quick_page(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) 
             (out / "gates.csv").write_text("gates")
 
         monkeypatch.setattr("reports.render.write_report", write_report)
+        monkeypatch.setattr("campaign.judging.report.evaluate", evaluate_once)
+
+
+_JUDGED: dict[tuple[bytes, ...], Evaluation] = {}
+
+
+def evaluate_once(paths: HomePaths, frozen: Frozen, candidate: str, **options: Any) -> Evaluation:
+    """Judge the same evidence once for all tests: a child process takes its time."""
+    folder = paths.evaluation(candidate).evidence
+    key = tuple(path.read_bytes() for path in sorted(folder.iterdir()))
+    if key not in _JUDGED:
+        _JUDGED[key] = evaluate(paths, frozen, candidate, **options)
+    return _JUDGED[key]
 
 
 @pytest.fixture
