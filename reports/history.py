@@ -13,7 +13,9 @@ from reports.view import Cell, Table, code, columns, number, text
 _TITLES = ("Slot", "Attempt", "Ending", "Reason", "Allocation", "Node", "Device", "Sealed")
 
 
-def _ending(ending: str) -> Cell:
+def _ending(ending: str, ended: str | None = None) -> Cell:
+    if ending == Ending.VOID:
+        return Cell(text="void", note=f"had ended {ended.replace('_', ' ')}" if ended else "")
     mark = None if ending == Ending.COMPLETED else Mark.MISSED
     return Cell(text=ending.replace("_", " "), mark=mark)
 
@@ -22,7 +24,7 @@ def _row(attempt: Mapping[str, Any]) -> tuple[Cell, ...]:
     return (
         code(attempt["slot"]),
         number(count(attempt["attempt"]), attempt["attempt"]),
-        _ending(attempt["ending"]),
+        _ending(attempt["ending"], attempt.get("ended")),
         text(attempt["reason"]),
         code(attempt["allocation"]),
         code(attempt["node"]),
@@ -60,7 +62,9 @@ def failed_table(provenance: Mapping[str, Any]) -> Table:
             first.setdefault(attempt["slot"], attempt["attempt"])
     apart = [attempt for attempt in _sorted(provenance) if first.get(attempt["slot"]) != attempt["attempt"]]
     caption = "Attempts that do not count: failed, tried again, or void"
-    return _table("failed", caption, apart, empty="There is none: every attempt completed, and no slot has two.", long=False)
+    return _table(
+        "failed", caption, apart, empty="There is none: every attempt completed, and no slot has two.", long=False
+    )
 
 
 _SEGMENT_TITLES = ("Run", "Attempt", "Segment", "From update", "To update", *_TITLES[2:])

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from reports import (
+    amendments,
     candidates,
     convergence,
+    decisions,
     gate_tables,
     history,
     identity,
@@ -36,12 +38,13 @@ def build_page(source: Source) -> Page:
     )
     declared = "throughput" in protocol["families"]
     summary = summarise(verdict, gates, protocol)
+    amended = amendments.section(source)
     return Page(
         campaign=protocol["campaign"],
         candidate=source.identity["candidate"],
         mark=summary.mark,
         word=summary.word,
-        sentence=summary.sentence,
+        sentence=" ".join(filter(None, [amended.sentence if amended else "", summary.sentence])),
         consequence=summary.consequence,
         tried=candidates.candidates_sentence(provenance),
         chips=gate_tables.chips(gates),
@@ -76,6 +79,8 @@ def build_page(source: Source) -> Page:
         left_out=identity.left_out_table(provenance),
         others=identity.other_table(provenance),
         registry=tries.registry_table(provenance),
+        amendments=amended,
+        decisions=decisions.section(source),
     )
 
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import datetime as dt
 from collections.abc import Mapping
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
 
 from reports.numbers import ABSENT, count, plural
+from reports.times import date
 from reports.training_tables import percent
 from reports.trainings import Family, Recipe
 from reports.view import Cell, Table, code, columns, number, text
@@ -149,16 +149,8 @@ def _row(other: Mapping[str, Any]) -> tuple[Cell, ...]:
     return (
         code(other["candidate"]) if other["candidate"] else text("none frozen yet"),
         text(other["campaign"]),
-        text(_date(other["at"])),
+        text(date(other["at"])),
         Cell(text=outcome if other["candidate"] else ABSENT, note=state),
         code(other["protocol_sha256"][:_DIGITS]),
         code(other["home"]),
     )
-
-
-def _date(at: Any) -> str:
-    """Return when something was frozen; what no calendar holds is given in seconds."""
-    try:
-        return dt.datetime.fromtimestamp(float(at), tz=dt.UTC).strftime("%Y-%m-%d %H:%M UTC")
-    except (ValueError, OverflowError, OSError):
-        return f"{at} s"

@@ -183,6 +183,26 @@ class Convergence:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Amendments:
+    """What was measured again, and why."""
+
+    sentence: str
+    """Stands before the verdict's own; empty where nothing of this candidate is void."""
+    notes: tuple[str, ...]
+    acts: Table
+    slots: Table
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Decisions:
+    """What people decided."""
+
+    sentences: tuple[str, ...]
+    """Which side is the default, and whether the baseline was retired."""
+    acts: Table
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Download:
     """One file beside the report."""
 
@@ -241,6 +261,10 @@ class Page:
     left_out: Table
     others: Table
     registry: Table
+    amendments: Amendments | None = None
+    """None where nothing was amended."""
+    decisions: Decisions | None = None
+    """None where nothing was decided."""
     downloads: tuple[Download, ...] = ()
 
 

@@ -39,7 +39,7 @@ def _text(made: Report, home: HomePaths) -> str:
     if remarks := numerical_remarks(printed, protocol):
         parts += [*(f"numerical: {line}" for line in remarks.lines), ""]
     tried = candidates_sentence(made.provenance)
-    return "\n".join([*parts, verdict_sentence(printed, protocol), tried, str(made.page)])
+    return "\n".join([*parts, verdict_sentence(printed, protocol, made.provenance), tried, str(made.page)])
 
 
 def _value(made: Report, home: HomePaths, exit_code: int) -> dict[str, object]:

@@ -284,14 +284,17 @@ def candidates_sentence(provenance: documents.Provenance) -> str:
     return candidates.candidates_sentence(provenance.to_json())
 
 
-def verdict_sentence(printed: bytes, protocol: bytes) -> str:
-    """Return the verdict in one sentence, the same as in the report.
+def verdict_sentence(printed: bytes, protocol: bytes, provenance: documents.Provenance) -> str:
+    """Return the verdict in one sentence, the same as in the report: what was measured again comes first.
 
     Args:
         printed: The bytes of the verdict.
         protocol: The bytes of the protocol.
+        provenance: What the report says beside it.
     """
+    from reports import amendments  # noqa: PLC0415 - as above
     from reports.verdict import parse_gates, summarise  # noqa: PLC0415 - as above
 
     verdict: Mapping[str, Any] = json.loads(printed, parse_float=Decimal)
-    return summarise(verdict, parse_gates(verdict), json.loads(protocol)).sentence
+    said = summarise(verdict, parse_gates(verdict), json.loads(protocol)).sentence
+    return " ".join(filter(None, [amendments.sentence(provenance.to_json()), said]))
