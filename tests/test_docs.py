@@ -20,8 +20,8 @@ FENCED = re.compile(r"^ *```.*?\n(.*?)^ *```", re.MULTILINE | re.DOTALL)
 HEADING = re.compile(r"^#+ (.*)$", re.MULTILINE)
 INNER_LINK = re.compile(r"\]\(#([^)]+)\)")
 SPAN = re.compile(r"`([^`\n]+)`")
-IN_BLOCK = re.compile(r"^ *(?:\$ )?campaign ([a-z]\w*)", re.MULTILINE)
-IN_SPAN = re.compile(r"(?:^|[\s;&|(])campaign ([a-z]\w*)")
+IN_BLOCK = re.compile(r"^ *(?:\$ )?campaign ([a-z][\w-]*)", re.MULTILINE)
+IN_SPAN = re.compile(r"(?:^|[\s;&|(])campaign ([a-z][\w-]*)")
 
 
 def commands_named(text: str) -> set[str]:

@@ -29,6 +29,10 @@ REWRITE = "everything written again from the rules on, every digest put right"
 """The residual."""
 
 
+_NOTHING_THERE = (NotHereError, FileNotFoundError, NotADirectoryError, StopIteration, IndexError, KeyError)
+"""How a mutation says that the campaign has nothing to try it on: no such file, act or field."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trial:
     """What became of one mutation."""
@@ -156,7 +160,7 @@ def _untouched(reference: HomePaths, head: str) -> Trial:
 def _try(mutation: Mutation, copy: Copy, head: str) -> Trial:
     try:
         mutation.apply(copy)
-    except (NotHereError, FileNotFoundError):
+    except _NOTHING_THERE:
         return Trial(group=mutation.group, what=mutation.what, is_tried=False, is_caught=False)
     return _look(copy.root, head, group=mutation.group, what=mutation.what)
 

@@ -30,6 +30,10 @@ ARGUMENTS: dict[str, tuple[tuple[str, ...], int]] = {
     "check-deployed": (("NEW", "--home", "HOME", "--side", "baseline"), 3),
     "seal": (("--home", "CLOSED"), 0),
     "prune": (("--home", "HOME"), 0),
+    "export": (("--home", "CLOSED", "--out", "NEW/a.tar"), 0),
+    "extract": (("ARCHIVE", "NEW/unpacked"), 0),
+    "selftest-tamper": (("--home", "HOME"), 0),
+    "verify": (("--home", "HOME", "--no-execute"), 0),
     "rerun": (("--home", "HOME", "baseline/solo/sync-4/r1"), 2),
     "doctor": (("--home", "HOME"), 0),
 }
@@ -60,7 +64,9 @@ def frozen(tmp_path_factory: pytest.TempPathFactory) -> Path:
     assert main(["freeze", str(setting.config_path), "--home", str(setting.root / "home")]) == 0
     judged = freeze(setting.root / "judged", solo=False, controls=False)
     freeze_candidate(judged)
-    freeze(setting.root / "closed", solo=False, controls=False)
+    closed = setting.root / "closed"
+    freeze(closed, solo=False, controls=False)
+    assert main(["export", "--home", str(closed), "--out", str(setting.root / "archive")]) == 0
     return setting.root
 
 
@@ -79,7 +85,10 @@ def test_each_commands_json_is_one_value_on_stdout(
     monkeypatch.setattr("reports.render.write_report", lambda **_: None)  # plots take seconds
     make_setting(tmp_path).config_path.write_text(CONFIG)
     given, code = ARGUMENTS[name]
-    places = {"NEW": str(tmp_path), **{name: str(frozen / name.lower()) for name in ("HOME", "JUDGED", "CLOSED")}}
+    places = {
+        "NEW": str(tmp_path),
+        **{name: str(frozen / name.lower()) for name in ("HOME", "JUDGED", "CLOSED", "ARCHIVE")},
+    }
     arguments = ["/".join([places.get(head, head), *rest]) for head, *rest in (one.split("/") for one in given)]
     assert main([name, *arguments, "--json"]) == code
     assert isinstance(json.loads(capsys.readouterr().out), dict)
