@@ -363,7 +363,7 @@ def _conflict_of_endings(
         if receipt_sha256 and receipt_sha256 != receipt_now:
             what = f"collected before with SHA-256 {receipt_sha256}, now {receipt_now or 'no receipt'}"
             return Finding(where=where, what=what)
-        if not receipt_now and ending != ending_now:
+        if ending != ending_now and receipt_now == receipt_sha256:  # the same receipt cannot say something else
             return Finding(where=where, what=f"ended {ending} before, now {ending_now or 'it has no ending'}")
     return None
 
