@@ -87,9 +87,13 @@ def wish(*patterns: str, **texts: str) -> amendments.Wish:
     return amendments.Wish(what="node", patterns=patterns, **said)
 
 
-def build(home: Home, *patterns: str, state: AttemptState = AttemptState.ENDED, **texts: str) -> documents.Amended:
+def judge(home: Home, asked: amendments.Wish, state: AttemptState = AttemptState.ENDED) -> documents.Amended:
     frozen, entries = read_frozen(home.paths), read_entries(home.paths)
-    return amendments.build(wish(*patterns, **texts), frozen, history(home), statuses(home, state), entries)
+    return amendments.build(asked, frozen, history(home), statuses(home, state), entries)
+
+
+def build(home: Home, *patterns: str) -> documents.Amended:
+    return judge(home, wish(*patterns))
 
 
 # --- what it does -----------------------------------------------------------------------------------------------------
@@ -278,7 +282,7 @@ def test_what_is_void_already_cannot_become_so_again_before_it_is_measured_again
 @pytest.mark.parametrize("state", [one for one in AttemptState if one is not AttemptState.ENDED])
 def test_what_is_under_way_cannot_become_void(home: Home, state: AttemptState) -> None:
     with pytest.raises(StateError, match="has not ended"):
-        build(home, NAME, state=state)
+        judge(home, wish(NAME), state)
 
 
 def test_a_void_pilot_takes_with_it_what_was_measured_by_its_numbers(home: Home) -> None:
@@ -295,12 +299,12 @@ def test_a_void_pilot_takes_with_it_what_was_measured_by_its_numbers(home: Home)
 @pytest.mark.parametrize("name", ["changed", "keep_reason", "by", "reason"])
 def test_every_text_has_to_be_there_and_plain(home: Home, name: str, text: str, why: str) -> None:
     with pytest.raises(ConfigError, match=why):
-        build(home, NAME, **{name: text})
+        judge(home, wish(NAME, **{name: text}))
 
 
 def test_a_secret_is_not_recorded(home: Home) -> None:
     with pytest.raises(ConfigError, match="looks like"):
-        build(home, NAME, reason="token ghp_" + "a1B2" * 9)
+        judge(home, wish(NAME, reason="token ghp_" + "a1B2" * 9))
 
 
 @pytest.mark.parametrize("left", ["--what", "--changed", "--keep-reason", "--by", "--reason"])
