@@ -207,10 +207,10 @@ class Copy:
                     pending.append((names[0].encode("ascii"), names[1].encode("ascii")))
 
     def _documents(self) -> Iterator[Path]:
-        """Yield what names digests: the documents of the home, none of a side's own files."""
+        """Yield what names digests: the documents and tables of the home, none of a side's own files."""
         skipped = {self.paths.evaluations, self.paths.transport, self.paths.inputs, self.paths.baseline.tree}
         skipped |= {folder / self.paths.baseline.tree.name for folder in self.paths.candidates.glob("*")}
         yield self.paths.ledger
         for folder, names, found in os.walk(self.root):
             names[:] = [name for name in names if Path(folder) / name not in skipped]
-            yield from (Path(folder) / name for name in sorted(found) if name.endswith(".json"))
+            yield from (Path(folder) / name for name in sorted(found) if name.endswith((".json", ".csv")))
