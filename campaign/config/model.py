@@ -113,6 +113,12 @@ class Side(Table):
         default=(), description="glob patterns of files to freeze although git ignores them, such as build products"
     )
     launch: Texts = Field(default=(), description="command put before the interpreter, such as a container's")
+    untracked_file_mib: int = Field(
+        default=64, ge=0, le=1 << 30, description="most MiB of one file that git neither tracks nor ignores"
+    )
+    untracked_mib: int = Field(
+        default=1024, ge=0, le=1 << 30, description="most MiB of all such files together; none is left out in silence"
+    )
     reads: FilePaths = Field(
         default=(),
         description="files and folders that it may read beside what is frozen and declared, relative to this file",

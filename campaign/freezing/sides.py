@@ -13,7 +13,8 @@ from campaign.errors import ConfigError
 from campaign.freezing import machine
 from campaign.freezing.machine import Interpreter
 from campaign.paths import HomePaths, SnapshotPaths
-from campaign.snapshot import Snapshot, take_snapshot
+from campaign.snapshot import MostUntracked, Snapshot, take_snapshot
+from campaign.snapshot.importable import find_importable
 from campaign.snapshot.scan import UnmatchedIncludeError
 
 SideKey = Literal["baseline", "candidate"]
@@ -61,7 +62,9 @@ def freeze_side(
     check_secrets(config)
     lockfile = _read_lockfile(config, key, side)
     try:
-        snapshot = take_snapshot(side.source, target, home=home.root, include=side.include, progress=progress)
+        snapshot = take_snapshot(
+            side.source, target, home=home.root, include=side.include, progress=progress, most=_most_untracked(side)
+        )
     except UnmatchedIncludeError as error:
         raise config.error((key, "include", error.index), error.what, why=error.why, hint=error.hint) from error
     _check_imports(config, key, side, target.tree)
@@ -88,6 +91,10 @@ def freeze_side(
     )
 
 
+def _most_untracked(side: Side) -> MostUntracked:
+    return MostUntracked(file_bytes=side.untracked_file_mib << 20, bytes=side.untracked_mib << 20)
+
+
 def check_secrets(config: Config) -> None:
     """Refuse a configuration that plainly holds a secret: its bytes are frozen, its environment goes into manifests.
 
@@ -95,7 +102,7 @@ def check_secrets(config: Config) -> None:
         ConfigError: It does; the value is not repeated.
     """
     for number, line in enumerate(config.raw.decode("utf-8").splitlines(), start=1):
-        found = redact.find_token(line)
+        found = redact.find_token(line) or redact.find_assignment(line)
         if found:
             raise ConfigError(
                 f"this looks like {found}",
@@ -149,6 +156,11 @@ def _notes(key: SideKey, side: Side, snapshot: Snapshot, interpreter: Interprete
     for variable in side.environment:
         if redact.names_secret(variable):
             yield f"{key}: the value of {variable} is frozen; a secret belongs in pass_environment"
+    if importable := find_importable(side.source, snapshot.ignored, side.python_path):
+        yield (
+            f"{key}: git ignores {len(importable)} files that python_path makes importable, {importable[0]} first;"
+            " they are not in the snapshot: name those that are needed under include"
+        )
     yield from _git_notes(key, snapshot.git)
 
 

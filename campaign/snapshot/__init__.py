@@ -4,9 +4,11 @@ from campaign.snapshot.digest import digest_folder, tree_digest
 from campaign.snapshot.entries import Entry, Origin
 from campaign.snapshot.listing import dump_listing, parse_listing, read_listing
 from campaign.snapshot.take import Snapshot, take_snapshot
+from campaign.snapshot.untracked import MostUntracked
 
 __all__ = [
     "Entry",
+    "MostUntracked",
     "Origin",
     "Snapshot",
     "digest_folder",

@@ -22,6 +22,8 @@ from campaign.snapshot import rules
 from campaign.snapshot.entries import EntryType, show
 
 _READABLE = "make it readable, or have git ignore it"
+IGNORED = "ignored by git"
+"""Why something is left out that git ignores."""
 MOST_LEFT_OUT = 200
 """Most left-out paths that are listed one by one for each reason."""
 
@@ -251,7 +253,7 @@ class _Walker:
             return
         mode = self._mode_of(path, repository, mode)
         if mode is _Mode.IGNORED and (not is_folder or path not in self.ancestors):
-            self._leave_out(name, "ignored by git")
+            self._leave_out(name, IGNORED)
             return
         if is_folder:
             inner = self._nested(child.path, path, repository) if mode is _Mode.NORMAL else repository

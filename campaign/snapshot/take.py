@@ -19,7 +19,8 @@ from campaign.snapshot.copy import Copied, changed, copy_files
 from campaign.snapshot.digest import folder_entry, link_entry, tree_digest
 from campaign.snapshot.entries import Entry, Origin, file_mode, show
 from campaign.snapshot.listing import dump_listing
-from campaign.snapshot.scan import Belonging, Found, Repository, Scan, Stamp, scan_tree
+from campaign.snapshot.scan import IGNORED, Belonging, Found, Repository, Scan, Stamp, scan_tree
+from campaign.snapshot.untracked import MostUntracked, check_secrets, check_sizes
 
 _NAME_IT = "name the folder of the source tree"
 _SPARE_BYTES = 64 << 20
@@ -45,6 +46,8 @@ class Snapshot:
     num_bytes: int
     left_out: tuple[str, ...]
     git: dict[str, Any] | None
+    ignored: tuple[str, ...] = ()
+    """What git ignores and no include pattern names: files, and folders with a final slash."""
 
 
 def take_snapshot(
@@ -54,6 +57,7 @@ def take_snapshot(
     home: Path,
     include: Sequence[str] = (),
     progress: Callable[[int, int], None] = lambda _done, _total: None,
+    most: MostUntracked | None = None,
 ) -> Snapshot:
     """Copy a source tree into a new folder, read-only, with its list and patch.
 
@@ -65,6 +69,7 @@ def take_snapshot(
         home: The campaign home, which is left out where it lies inside the source.
         include: Glob patterns of files to take although git ignores them.
         progress: Called with the bytes copied so far and in all.
+        most: How much may be taken that git neither tracks nor ignores; as by default if None.
 
     Raises:
         ConfigError: Something in the tree cannot be frozen.
@@ -73,6 +78,7 @@ def take_snapshot(
     """
     root = _resolve(source, home)
     scan = scan_tree(root, include=include, home=home.resolve())
+    check_sizes(root, scan.found, most or MostUntracked())
     _check_space(scan, target.root.parent)
     _make_folders(scan, target)
     copied = list(_copy(scan, target, progress))
@@ -80,6 +86,7 @@ def take_snapshot(
     _check_unchanged(scan, include, home)
     _check_lfs(copied)
     entries = _entries(scan, copied)
+    check_secrets(root, target.tree, entries)
     listing = dump_listing(entries)
     target.listing.write_bytes(listing)
     target.patch.write_bytes(patch.render(_changes(scan, entries, target)))
@@ -91,6 +98,7 @@ def take_snapshot(
         num_bytes=scan.num_bytes,
         left_out=(*scan.left_out_lines(), *_deleted_lines(scan), *_dangling_lines(scan)),
         git=_describe_git(scan, entries),
+        ignored=tuple(scan.left_out.get(IGNORED, ())),
     )
 
 

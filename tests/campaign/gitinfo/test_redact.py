@@ -61,3 +61,46 @@ def test_names_that_announce_a_secret(name: str) -> None:
 @pytest.mark.parametrize("name", ["TOKENIZERS_PARALLELISM", "PAD_TOKEN", "KEYBOARD", "OMP_NUM_THREADS"])
 def test_names_that_do_not(name: str) -> None:
     assert not redact.names_secret(name)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        'environment = { WANDB_API_KEY = "canary-4711" }',
+        'launch = ["apptainer", "exec", "--env", "HF_TOKEN=canary-4711", "x.sif"]',
+        'launch = ["run", "--password=canary-4711"]',
+        'launch = ["run", "--auth-token", "canary-4711"]',
+        'launch = ["run", "--token", "canary-4711"]',
+        'setup = "export DB_PASSWORD=canary-4711"',
+        "fixed = { client_secret = 'canary-4711' }",
+        '"api_key" = "canary-4711"',
+        "# the password: canary-4711",
+    ],
+)
+def test_a_value_given_to_a_name_that_announces_a_secret_is_recognised(line: str) -> None:
+    assert redact.find_assignment(line)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        'pass_environment = ["HF_TOKEN", "WANDB_API_KEY"]',
+        'environment = { DB_PASSWORD = "${data.plays}" }',
+        'environment = { DB_PASSWORD_FILE = "/run/secrets/db" }',
+        'environment = { USE_SECRETS = "no" }',
+        "axes.token_budget = [1000000, 2000000]",
+        'pad_token = "<|endoftext|>"',
+        'launch = ["run", "--tokens", "1000000"]',
+    ],
+)
+def test_other_lines_of_configuration_are_not(line: str) -> None:
+    assert not redact.find_assignment(line)
+
+
+def test_long_texts_without_a_token_take_no_time() -> None:
+    for text in ("a1" * (1 << 19), "://" * 200_000, "eyJ" * 200_000, "sk-" * 200_000, "x://" + "a" * (1 << 20)):
+        redact.find_token(text)
+
+
+def test_names_of_style_sheets_are_no_api_keys() -> None:
+    assert redact.find_token('<div class="sk-toggleable__content-arrow sk-estimator-doc-link-label">') == ""

@@ -9,8 +9,9 @@ import pytest
 
 from campaign.errors import ConfigError, InfrastructureError, StateError
 from campaign.paths import SnapshotPaths
-from campaign.snapshot import Snapshot, digest_folder, read_listing, take, take_snapshot
+from campaign.snapshot import MostUntracked, Snapshot, digest_folder, read_listing, take, take_snapshot
 from campaign.snapshot import copy as copying
+from campaign.snapshot.importable import find_importable
 from campaign.snapshot.scan import Scan
 from tests.support.git import Repository, make_repository, write_files
 from tests.support.refusing import forbid
@@ -606,3 +607,72 @@ def test_the_operating_system_is_no_source_tree(shoot: Take, monkeypatch: pytest
     with pytest.raises(ConfigError, match="not a source tree") as caught:
         shoot(Path(place))
     assert caught.value.where == str(Path(place).resolve())
+
+
+# --- untracked and ignored --------------------------------------------------------------------------------------------
+
+MOST = MostUntracked(file_bytes=100, bytes=250)
+
+
+def test_an_untracked_file_that_is_too_large_is_refused_with_its_name(tmp_path: Path, shoot: Take) -> None:
+    repository = make_repository(tmp_path / "r", {"a.py": "1" * 500})
+    repository.write({"small": "1" * 100, "large": "1" * 101, "larger": "1" * 120})
+    with pytest.raises(ConfigError, match="2 untracked files have more than 0 MiB") as caught:
+        shoot(repository.root, most=MOST)
+    assert caught.value.where == str(repository.root / "larger")
+    assert caught.value.why == "the largest: larger (120 bytes), large (101 bytes)"
+    assert "untracked_file_mib" in caught.value.hint
+
+
+def test_too_many_bytes_of_untracked_files_are_refused(tmp_path: Path, shoot: Take) -> None:
+    repository = make_repository(tmp_path / "r", {"a.py": "x"})
+    repository.write(dict.fromkeys(("a", "b", "c"), "1" * 84))
+    with pytest.raises(ConfigError, match="the untracked files have 252 bytes"):
+        shoot(repository.root, most=MOST)
+    (repository.root / "c").unlink()
+    assert {"a", "b"} <= shoot(repository.root, most=MOST).names
+
+
+def test_tracked_included_and_plain_files_may_be_large(tmp_path: Path, shoot: Take) -> None:
+    repository = make_repository(tmp_path / "r", {"a.py": "x", ".gitignore": "build\n"})
+    repository.write({"a.py": "1" * 300, "build/lib.so": "1" * 300, "added.py": "1" * 300})
+    repository.git("add", "added.py")
+    assert "build/lib.so" in shoot(repository.root, include=("build/lib.so",), most=MOST).names
+    write_files(tmp_path / "plain", {"a.bin": "1" * 300})
+    assert "a.bin" in shoot(tmp_path / "plain", most=MOST).names
+
+
+def test_names_with_a_newline_survive_and_are_shown_on_one_line(tmp_path: Path, shoot: Take) -> None:
+    repository = make_repository(tmp_path / "r", {"a\nb.py": "1", ".gitignore": "out\n"})
+    repository.write({"c\nd.py": "2", "e\n/out": "3"})
+    taken = shoot(repository.root)
+    assert taken.origins["a\nb.py"] == "tracked"
+    assert taken.origins["c\nd.py"] == "untracked"
+    assert digest_folder(taken.paths.tree) == taken.snapshot.sha256
+    assert all("\n" not in line for line in taken.snapshot.left_out)
+    assert [line.partition(" ")[0] for line in taken.snapshot.left_out] == [r"e\n/"]
+
+
+def test_ignored_code_that_an_import_could_find_is_named(tmp_path: Path, shoot: Take) -> None:
+    ignored = "local_settings.py\n_fast.cpython-311-x86_64-linux-gnu.so\ngenerated/\n.venv/\nnode-modules/\n*.txt\n"
+    repository = make_repository(tmp_path / "r", {"a.py": "x", "src/b.py": "y", ".gitignore": ignored})
+    names = [
+        "local_settings.py",
+        "src/_fast.cpython-311-x86_64-linux-gnu.so",
+        "generated/tables.py",
+        "generated/deep/more.py",
+        "generated/not-a-package/more.py",
+        ".venv/lib/x.py",
+        "node-modules/x.py",
+        "notes.txt",
+    ]
+    repository.write(dict.fromkeys(names, ""))
+    ignored_paths = shoot(repository.root).snapshot.ignored
+    assert find_importable(repository.root, ignored_paths, (".",)) == [
+        "generated/deep/more.py",
+        "generated/tables.py",
+        "local_settings.py",
+        "src/_fast.cpython-311-x86_64-linux-gnu.so",
+    ]
+    assert find_importable(repository.root, ignored_paths, ("src",)) == ["src/_fast.cpython-311-x86_64-linux-gnu.so"]
+    assert find_importable(repository.root, ignored_paths, ("other",)) == []
