@@ -6,6 +6,7 @@ Nothing can be written outside of the new folder, since no link exists before th
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import os
 import re
@@ -29,6 +30,9 @@ _TOP = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}")
 _MOST_LISTING_BYTES = 1 << 30
 _CHUNK_BYTES = 1 << 20
 _FILE_MODES = (0o644, 0o755)
+_OF_NAMES = (errno.EEXIST, errno.ENOTDIR, errno.EISDIR, errno.ENAMETOOLONG, errno.EINVAL, errno.EILSEQ)
+"""Errors that names of an archive's own choice can cause."""
+_PARTS_OF_A_HOME = (names.MANIFEST, names.PROTOCOL, names.LEDGER, names.FROZEN)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,13 +79,25 @@ def opened(path: Path) -> Iterator[Opened]:
         EvidenceError: An archive, or what it says of itself, is not as it should be.
     """
     if path.is_dir():
-        yield _unpacked(path) if (path / EXPORT).is_file() else Opened(root=path, withheld={})
+        is_home = any(os.path.lexists(path / part) for part in _PARTS_OF_A_HOME)
+        # A list that was put into a home must not lead the reader to another home below it.
+        yield _unpacked(path) if not is_home and _is_own_file(path / EXPORT) else Opened(root=path, withheld={})
         return
+    if path.exists() and not path.is_file():
+        raise EvidenceError(path.name, "is neither a folder nor a file")  # a pipe would be waited for
     with tempfile.TemporaryDirectory(prefix="campaign-export-") as folder:
         yield _unpacked(extract(path, Path(folder) / "unpacked"))
 
 
+def _is_own_file(path: Path) -> bool:
+    return path.is_file() and not path.is_symlink()
+
+
 def _unpacked(folder: Path) -> Opened:
+    if (folder / EXPORT).stat().st_size > _MOST_LISTING_BYTES:
+        raise EvidenceError(EXPORT, "is too large")
+    if (folder / HOME).is_symlink():
+        raise EvidenceError(HOME, "is a symbolic link where a folder should be")
     listing = parse_listing((folder / EXPORT).read_bytes())
     return Opened(root=folder / HOME, withheld=listing.withheld)
 
@@ -173,8 +189,12 @@ def extract(archive: Path, into: Path) -> Path:
         # Not compressed: what is unpacked can be no larger than what was given.
         with archive.open("rb") as stream, tarfile.open(fileobj=stream, mode="r:") as tar:
             _extract(tar, into, archive.stat().st_size)
-    except (tarfile.TarError, UnicodeError) as error:
+    except (tarfile.TarError, UnicodeError, RecursionError) as error:
         raise EvidenceError(archive.name, f"not an archive of an exported campaign: {error}") from error
+    except OSError as error:
+        if error.errno not in _OF_NAMES:
+            raise
+        raise EvidenceError(archive.name, f"holds what cannot be a file here: {error.strerror}") from error
     return into
 
 
@@ -193,6 +213,8 @@ def _extract(tar: tarfile.TarFile, into: Path, archive_bytes: int) -> None:
     folders = set(listing.folders)
     for member in iter(tar.next, None):
         path = _path_of(member, top)
+        if member.issparse():
+            raise EvidenceError(path, "has holes: what is unpacked could be larger than the archive")
         if member.isreg() and path in pending:
             _write_file(tar, member, pending.pop(path), into / path)
         elif member.isdir() and path in folders:
