@@ -207,6 +207,7 @@ def test_the_last_decision_of_a_kind_is_the_one_that_holds(source: Source) -> No
     assert len(found.acts.rows) == 2
 
 
+@pytest.mark.slow
 def test_what_people_wrote_is_no_markup(tmp_path: Path) -> None:
     from reports.render import build_report  # noqa: PLC0415 - loads the plots
 

@@ -20,9 +20,13 @@ from campaign.record import amendments
 from campaign.record.ledger import Ledger, parse_entries, read_entries
 from campaign.submission import acts
 from campaign.submission.plans import next_key
+from campaign.verifier import amendments as verifier_amendments
+from campaign.verifier import attempts, matrix, pairs, platform
 from campaign.watching.state import AttemptState, AttemptStatus, SlotState, resolve_slots
 from tests.support import training
 from tests.support.home import CANDIDATE, Case, Home, build_home, freeze, freeze_candidate
+from tests.support.lifelike import build_lifelike
+from tests.support.verifying import make_checks
 
 ONE = (Case(name="sync-b4", category="sync"),)
 PAIR = "candidate/pair/sync-b4/r2"
@@ -376,3 +380,33 @@ def test_baseline_slots_are_shown_by_a_report_on_any_candidate() -> None:
 def test_the_ledger_keeps_its_chain(home: Home) -> None:
     amend(home, NAME)
     assert parse_entries(home.paths.ledger.read_bytes(), where="ledger")[-1].act == "amended"
+
+
+# --- the verifier -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("quick")
+def test_what_the_commands_record_is_what_the_verifier_takes(tmp_path: Path) -> None:
+    made = build_lifelike(tmp_path / "home", ONE, repeats=2, solo=False, controls=False)
+    made.ratio = lambda _workload, _repeat: 0.9
+    who = ("--by", "A. Person", "--reason", "to see")
+    assert run(made, "report") == 0
+    assert run(made, "decide", "--default", "candidate", *who) == 0
+    assert amend(made, NAME) == 0
+    assert run(made, "decide", "--retire", "baseline", *who) == 4
+    made.num_lines = 0  # the commands wrote to the ledger
+    made.attempt(made.slot(PAIR), 2)
+    assert run(made, "report") == 3
+    assert run(made, "decide", "--retire", "baseline", *who) == 3
+    made.ratio = lambda _workload, _repeat: 1.2
+    assert amend(made, NAME) == 0
+    made.num_lines = 0  # the commands wrote to the ledger
+    made.attempt(made.slot(PAIR), 3)
+    assert run(made, "report") == 0
+    assert run(made, "decide", "--retire", "baseline", *who) == 0
+    checks = make_checks(
+        made.paths.root, matrix.check, attempts.check, pairs.check, platform.check, verifier_amendments.check
+    )
+    assert [(one.where, one.what) for one in checks.findings] == []
+    assert checks.made[-1].remarks == ["2 amendments, 2 void attempts, 4 decisions"]

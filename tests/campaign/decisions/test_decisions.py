@@ -293,6 +293,7 @@ def test_decisions_are_listed(tmp_path: Path, capsys: pytest.CaptureFixture[str]
 # --- the report -------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("rendered")
 def test_a_report_shows_decisions_beside_a_verdict_that_they_do_not_alter(tmp_path: Path) -> None:
     home = make(tmp_path, 1.0)
