@@ -221,7 +221,7 @@ def _check_attempt(facts: Facts, planned: Planned, node: Node, ledger: str) -> N
     node["order"].must_be(list(slot.order), names.PROTOCOL)
 
 
-_OF_SIDES = ("snapshot_sha256", "adapter", "python", "python_path", "pass_environment", "launch")
+_OF_SIDES = ("snapshot_sha256", "adapter", "python", "python_path", "pass_environment", "launch", "reads")
 
 
 def _check_sides(facts: Facts, plan: Node, tries: list[Planned]) -> None:

@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from acceptance.formats import Ending
 from campaign import files
 from campaign.documents import DataIdentity
 from jobs.processes import opened
-from tests.support.harness import ADAPTER, SOLO, Bench, make_attempt, make_bench, misbehaving, write_tree
+from tests.support.harness import ADAPTER, LIMITS, SOLO, Bench, make_attempt, make_bench, misbehaving, write_tree
 
 ROOT = Path(opened.__file__).resolve().parents[2]
 PROGRAM = """
@@ -272,3 +273,60 @@ def test_the_receipt_says_what_the_side_ran_on_and_what_separates_it(tmp_path: P
     assert side.interpreter.path == os.path.realpath(sys.executable)
     assert side.interpreter.sha256 == files.sha256_file(Path(side.interpreter.path))
     assert len(side.environment_sha256) == 64
+
+
+HONEST = """
+import locale, os, ssl, subprocess, tempfile, zoneinfo
+from pathlib import Path
+
+import matplotlib
+import numpy
+import pandas
+import scipy.stats
+import torch
+
+matplotlib.use("Agg")
+from matplotlib import pyplot
+
+
+def work():
+    zoneinfo.ZoneInfo("Europe/Paris")
+    locale.setlocale(locale.LC_ALL, "")
+    ssl.create_default_context()
+    subprocess.run(["/bin/true"], check=True)
+    with tempfile.TemporaryDirectory() as folder:
+        pandas.DataFrame({"a": [1.0]}).to_csv(Path(folder, "x.csv"))
+        pandas.read_csv(Path(folder, "x.csv"))
+        numpy.save(Path(folder, "x.npy"), numpy.zeros(4))
+        numpy.memmap(Path(folder, "m.bin"), numpy.int64, "w+", shape=(4,))
+        numpy.load(Path(folder, "x.npy"), mmap_mode="r")
+        torch.save({"a": torch.zeros(2)}, Path(folder, "x.pt"))
+        torch.load(Path(folder, "x.pt"), weights_only=True)
+    pyplot.plot([1, 2])
+    pyplot.title("fonts")
+    pyplot.savefig("plot.png")
+    compiled = torch.compile(lambda x: torch.sin(x) * 2 + x)
+    compiled(torch.ones(64))
+    rows = torch.utils.data.TensorDataset(torch.zeros(8, 2))
+    for _ in torch.utils.data.DataLoader(rows, num_workers=2):
+        pass
+    scipy.stats.t.ppf(0.95, 2)
+"""
+"""What trainers and their libraries read of their own accord."""
+
+
+@pytest.mark.slow
+def test_honest_libraries_read_nothing_undeclared(tmp_path: Path) -> None:
+    body = "def __init__(self, *given):\n    super().__init__(*given)\n    work()"
+    bench = make_bench(
+        tmp_path.resolve(),
+        misbehaving(body, head=HONEST),
+        python=sys.executable,
+        limits=LIMITS.replace(startup_s=110, import_s=110, log_bytes=1 << 20),
+    )
+    # Loaders have sockets in the private folders, whose names must be short.
+    with tempfile.TemporaryDirectory(prefix="t-") as short:
+        bench.temporary = Path(short)
+        bench.run(bench.plan(SOLO))
+    receipt = bench.receipt(SOLO)
+    assert (receipt.ending, receipt.sides[0].undeclared) == (Ending.COMPLETED, ()), receipt.reason
