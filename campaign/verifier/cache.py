@@ -22,6 +22,8 @@ APPLICATION_ID = 0x43414D50
 SCHEMA_VERSION = 4
 """The release of the cache that is known here. Another one is not looked at."""
 TIMEOUT_S = 120.0
+_MOST_BYTES = 1 << 20
+"""Of one value, and of one row."""
 _STEPS = 100_000  # of SQLite's machine between two looks at the clock
 
 PLACE = ("source_slot", "source_attempt", "line")
@@ -98,6 +100,7 @@ def _open(facts: Facts) -> sqlite3.Connection:
     path = quote(os.fsencode(facts.root.resolve() / names.DATABASE))
     connection = sqlite3.connect(f"file:{path}?mode=ro&immutable=1", uri=True, isolation_level=None)
     connection.execute("PRAGMA trusted_schema = OFF")
+    connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, _MOST_BYTES)
     # A view, or a table that is none, could keep a reader busy for ever.
     end = time.monotonic() + TIMEOUT_S
     connection.set_progress_handler(lambda: time.monotonic() > end, _STEPS)
@@ -119,6 +122,11 @@ def _is_known(connection: sqlite3.Connection, check: Check) -> bool:
         other = sorted(set(listed) ^ set(wanted.items()))
         check.tampered(names.DATABASE, f"its tables are not those of a cache: {', '.join(name for name, _ in other)}")
         return False
+    for table in wanted:
+        # A column that is computed when it is read could be of any size, in as many rows as there are.
+        if any(hidden for *_, hidden in connection.execute(f'PRAGMA table_xinfo("{table}")')):
+            check.tampered(names.DATABASE, f"its tables are not those of a cache: {table} has a computed column")
+            return False
     (verdict,) = connection.execute("PRAGMA integrity_check(1)").fetchone()
     if verdict != "ok":
         check.tampered(names.DATABASE, f"damaged: {verdict}")

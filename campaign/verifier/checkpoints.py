@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import chain, islice, pairwise
 from typing import Any, NamedTuple
 
 from . import names
@@ -37,10 +37,13 @@ class Recipe:
     updates: int
     evaluate_every: int
 
-    @property
-    def points(self) -> tuple[int, ...]:
-        """The updates after which the validation loss is taken: every multiple, and the last one."""
-        return (*range(self.evaluate_every, self.updates, self.evaluate_every), self.updates)
+    def points(self, most: int) -> tuple[int, ...]:
+        """Return the first updates after which the validation loss is taken: every multiple, and the last one.
+
+        Args:
+            most: How many; a protocol can ask for more than there is memory for.
+        """
+        return tuple(islice(chain(range(self.evaluate_every, self.updates, self.evaluate_every), [self.updates]), most))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -180,10 +183,11 @@ def _faults_of_account(saved: Saved, update: int, recipe: Recipe) -> Iterator[st
     if not 0 <= saved.train_s <= saved.elapsed_s:
         yield f"train_s is {saved.train_s!r} and elapsed_s {saved.elapsed_s!r}"
     made = [point.update for point in saved.curve]
-    before = [point for point in recipe.points if point < saved.update]
+    first = recipe.points(len(made) + 2)
+    before = [point for point in first if point < saved.update]
     # Whether it was saved before or after an evaluation at the same update is the harness's affair.
-    if made not in (before, [point for point in recipe.points if point <= saved.update]):
-        yield f"the curve has points after the updates {made}, and planned are {before}"
+    if made not in (before, [point for point in first if point <= saved.update]):
+        yield f"the curve has points after the updates {made}, and planned are {before[:9]}"
     tokens = [0, *(point.tokens for point in saved.curve), saved.tokens + 1]
     if not all(earlier < later for earlier, later in pairwise(tokens)):
         yield "the tokens of the curve do not rise to those of the checkpoint"

@@ -14,6 +14,7 @@ import stat
 from collections.abc import Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
+from threading import Event
 from types import TracebackType
 from typing import Self
 
@@ -83,6 +84,7 @@ class Digests:
     _sha256: dict[str, str] = field(init=False, default_factory=dict)
     _under_way: dict[str, Future[str]] = field(init=False, default_factory=dict)
     _pool: ThreadPoolExecutor = field(init=False)
+    _closed: Event = field(init=False, default_factory=Event)
 
     def __post_init__(self) -> None:
         """List the home, and begin with the large files."""
@@ -101,7 +103,8 @@ class Digests:
         self.close()
 
     def close(self) -> None:
-        """End the threads; what they had not begun is not hashed."""
+        """End the threads; what nobody asked for is not hashed to its end."""
+        self._closed.set()
         self._pool.shutdown(wait=True, cancel_futures=True)
 
     def hash_ahead(self, *, but: tuple[str, ...] = ()) -> None:
@@ -205,15 +208,14 @@ class Digests:
             sha256: The digest that was sealed.
         """
         try:
+            size = self.require_file(path).num_bytes
+            if num_bytes is not None and size != num_bytes:
+                # Its content need not be looked at, of which there may be any amount: a file can be all holes.
+                return f"it has {size} bytes, sealed were {num_bytes}"
             found = self.sha256(path)
         except EvidenceError as error:
             return error.what
-        if found != sha256:
-            return f"its SHA-256 is {found}, sealed was {sha256}"
-        size = self._found[path].num_bytes
-        if num_bytes is not None and size != num_bytes:
-            return f"it has {size} bytes, sealed were {num_bytes}"
-        return ""
+        return f"its SHA-256 is {found}, sealed was {sha256}" if found != sha256 else ""
 
     # --- the disk -----------------------------------------------------------------------------------------------------
 
@@ -221,7 +223,7 @@ class Digests:
         return f"{self.root}/{path}"
 
     def _digest(self, path: str) -> str:
-        return _hash(self._whole(path), path, self._found[path].num_bytes)
+        return _hash(self._whole(path), path, self._found[path].num_bytes, self._closed)
 
     def _list(self, folder: str) -> None:
         pending = [folder]
@@ -297,7 +299,7 @@ def _read(whole: str, path: str) -> bytes:
     return b"".join(parts)
 
 
-def _hash(whole: str, path: str, num_bytes: int) -> str:
+def _hash(whole: str, path: str, num_bytes: int, is_over: Event | None = None) -> str:
     if num_bytes < _LARGE_BYTES:
         return hashlib.sha256(_read(whole, path)).hexdigest()
     digest = hashlib.sha256()
@@ -307,6 +309,8 @@ def _hash(whole: str, path: str, num_bytes: int) -> str:
     try:
         while size := os.readv(descriptor, [buffer]):
             digest.update(view[:size])
+            if is_over is not None and is_over.is_set():
+                raise EvidenceError(path, "was not looked at to its end")
     except OSError as error:
         raise EvidenceError(path, f"cannot be read: {error.strerror or error}") from error
     finally:

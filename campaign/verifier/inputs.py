@@ -131,7 +131,8 @@ def _read_list(facts: Facts, node: Node, slot: Slot) -> tuple[dict[str, int], in
     files: dict[str, int] = {}
     state = [(one["quantity"].as_text(), one["worker"].as_whole()) for one in _collect(node["state"], files)]
     updates = sorted(one["update"].as_whole(1) for one in _collect(node["batches"], files))
-    if updates != list(range(1, rules["updates"].as_whole(1) + 1)):
+    # As many first: a protocol can ask for more updates than there is memory for.
+    if len(updates) != rules["updates"].as_whole(1) or updates != list(range(1, len(updates) + 1)):
         raise node["batches"].wrong(f"holds the updates {updates}, planned are 1 to {rules['updates'].value}")
     workers = len({worker for _, worker in state})
     quantities = ("parameters", *(_MOMENTS if moments == "warm" else ()))

@@ -189,3 +189,12 @@ def test_attempts_that_are_not_whole_are_left_out(home: Home) -> None:
     (home.folder(PAIR).root / "pairs.csv").unlink()
     check = look(home)
     assert (check.state, check.findings) == (State.NOT_CHECKED, [])
+
+
+def test_a_computed_column_is_found_before_it_is_read(home: Home) -> None:
+    with closing(sqlite3.connect(home.paths.database)) as connection:
+        connection.execute("ALTER TABLE files ADD COLUMN more TEXT AS (printf('%.*c', 900000000, 'x')) VIRTUAL")
+        connection.commit()
+    (only,) = found(home)
+    assert only[0] is State.TAMPERED
+    assert "computed column" in only[2]

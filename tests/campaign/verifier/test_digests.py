@@ -127,3 +127,20 @@ def test_a_folder_that_cannot_be_listed_is_named(tmp_path: Path) -> None:
     (tmp_path / "closed").mkdir(mode=0)
     with Digests(str(tmp_path)) as store:
         assert "closed" in store.unreadable
+
+
+def test_a_file_of_another_size_than_was_sealed_is_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with (tmp_path / "holes").open("wb") as stream:
+        stream.truncate(1 << 40)
+    monkeypatch.setattr(digests, "_open", None)
+    with Digests(str(tmp_path)) as store:
+        assert store.contradiction("holes", 5, "0" * 64) == f"it has {1 << 40} bytes, sealed were 5"
+
+
+def test_what_nobody_asked_for_does_not_keep_a_verification_from_its_end(tmp_path: Path) -> None:
+    with (tmp_path / "holes").open("wb") as stream:
+        stream.truncate(1 << 40)  # hours
+    with Digests(str(tmp_path)) as store:
+        store.hash_ahead()
+    with pytest.raises(EvidenceError, match="not looked at to its end"):
+        store.sha256("holes")
