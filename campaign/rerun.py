@@ -201,7 +201,7 @@ def run_again(
     temporary.mkdir()
     plans = [scratch.allocation(ALLOCATION).plan]
     command = payload(frozen.manifest.harness_python, paths, scratch.root / "pycache", plans)
-    said = _run(command, {**environment, "TMPDIR": str(temporary)})
+    said = run_command(command, {**environment, "TMPDIR": str(temporary)})
     folder = scratch.attempt(retained.planned.slot, retained.planned.attempt)
     if not folder.receipt.exists():
         log = scratch.allocation(ALLOCATION).log
@@ -222,7 +222,7 @@ def run_again(
     return sealed
 
 
-def _run(command: Sequence[str], environment: Mapping[str, str]) -> str:
+def run_command(command: Sequence[str], environment: Mapping[str, str]) -> str:
     """Run the harness in a session of its own and return what it printed; whatever interrupts us ends it too."""
     with subprocess.Popen(
         command,

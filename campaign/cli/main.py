@@ -91,6 +91,10 @@ COMMANDS = {
     "rerun": Entry(
         "campaign.cli.rerun", "Run a completed numerical case again and compare its numbers with the retained ones."
     ),
+    "fallback": Entry(
+        "campaign.cli.fallback",
+        "Try whether each side goes on from a checkpoint of the other, and keep what came of it.",
+    ),
     "doctor": Entry("campaign.cli.doctor", "Look at everything around a campaign that can go wrong before it starts."),
 }
 """In the order of a campaign's life."""

@@ -54,7 +54,7 @@ def command(home: HomePaths, output: Output, slot: str, scratch: Path | None) ->
     parent = absolute(scratch) if scratch is not None else None
     with scratch_home(home, parent) as made:
         output.note(f"running {name} again in {made.root}")
-        again = run_again(home, desk.frozen, retained, made, _environment(desk.frozen, os.environ))
+        again = run_again(home, desk.frozen, retained, made, harness_environment(desk.frozen, os.environ))
         result = compare(retained.sealed, again)
         if result.is_identical:
             remove_tree(made.root)
@@ -64,7 +64,7 @@ def command(home: HomePaths, output: Output, slot: str, scratch: Path | None) ->
     return int(ExitCode.DONE if result.is_identical else ExitCode.WANTING)
 
 
-def _environment(frozen: Frozen, outside: Mapping[str, str]) -> dict[str, str]:
+def harness_environment(frozen: Frozen, outside: Mapping[str, str]) -> dict[str, str]:
     """Return what a local job would be given."""
     sides = [frozen.manifest.baseline, *(one.candidate for one in frozen.candidates.values())]
     found = job_environment(outside, sorted({name for side in sides for name in side.pass_environment}))

@@ -13,6 +13,7 @@ from campaign.collection.database import SegmentRecord
 from campaign.errors import EvidenceError
 from campaign.frozen import Frozen
 from campaign.keys import AttemptKey
+from campaign.record.fallbacks import state_of
 from campaign.record.ledger import reported_outcomes
 from campaign.submission import acts
 from campaign.watching.state import CUTS
@@ -179,6 +180,7 @@ def build_provenance(
     planned = {documents.slot_for(slot.slot, candidate): slot.workload for slot in frozen.protocol.slots}
     outcomes = reported_outcomes(chain.entries)
     cut = chain.without_reports()
+    fallback = state_of(chain.entries, candidate)
     manifest, theirs = frozen.manifest, frozen.candidates[candidate]
     fields = {
         "format": "provenance/1",
@@ -213,6 +215,7 @@ def build_provenance(
             "head": cut.head,
             "baseline_sealed_seq": _baseline_sealed_seq(frozen, cut.entries, collection.receipts_read),
         },
+        "fallback": fallback.to_json() if fallback is not None else None,
         "other_candidates": [
             {"id": name, "frozen_seq": seq, "frozen_at": chain.entries[seq - 1].at, "outcome": outcomes.get(name)}
             for name, seq in candidates.items()
