@@ -389,6 +389,8 @@ class Side(Document):
 
     snapshot_sha256: str
     files_sha256: str
+    changes_sha256: str
+    """Of changes.patch, which is for reading; nothing is rebuilt from it."""
     adapter: str
     python: str
     python_path: tuple[str, ...]

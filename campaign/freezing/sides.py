@@ -74,6 +74,7 @@ def freeze_side(
         side=documents.Side(
             snapshot_sha256=snapshot.sha256,
             files_sha256=snapshot.files_sha256,
+            changes_sha256=snapshot.changes_sha256,
             adapter=side.adapter,
             python=str(side.python),
             python_path=side.python_path,

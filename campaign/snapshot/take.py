@@ -34,6 +34,7 @@ class Snapshot:
     Attributes:
         sha256: The tree digest: the snapshot's identity.
         files_sha256: Digest of files.json.
+        changes_sha256: Digest of changes.patch, which is no part of the identity.
         num_files: Files in it, links included.
         num_bytes: Their size.
         left_out: What the rules left out, one line each.
@@ -42,6 +43,7 @@ class Snapshot:
 
     sha256: str
     files_sha256: str
+    changes_sha256: str
     num_files: int
     num_bytes: int
     left_out: tuple[str, ...]
@@ -89,11 +91,13 @@ def take_snapshot(
     check_secrets(root, target.tree, entries)
     listing = dump_listing(entries)
     target.listing.write_bytes(listing)
-    target.patch.write_bytes(patch.render(_changes(scan, entries, target)))
+    changes = patch.render(_changes(scan, entries, target))
+    target.patch.write_bytes(changes)
     _make_read_only(scan, target)
     return Snapshot(
         sha256=tree_digest(entries),
         files_sha256=files.sha256_bytes(listing),
+        changes_sha256=files.sha256_bytes(changes),
         num_files=sum(entry.type != "d" for entry in entries),
         num_bytes=scan.num_bytes,
         left_out=(*scan.left_out_lines(), *_deleted_lines(scan), *_dangling_lines(scan)),

@@ -206,6 +206,11 @@ def _(copy: Copy) -> None:
     copy.substitute(side.listing, before.encode("ascii"), files.sha256_file(path).encode("ascii"))
 
 
+@_mutation("frozen", "the changes that a reader is shown")
+def _(copy: Copy) -> None:
+    copy.write(copy.paths.candidate(_candidate(copy)).patch, b"# nothing was changed\n")
+
+
 @_mutation("frozen", "the configuration")
 def _(copy: Copy) -> None:
     copy.write(copy.paths.config, copy.paths.config.read_bytes() + b"# nothing else\n")

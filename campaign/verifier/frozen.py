@@ -125,9 +125,12 @@ def _check_side(facts: Facts, check: Check, folder: str, side: Node) -> None:
     path = names.listing(folder)
     if contradiction := facts.digests.contradiction(path, None, side["files_sha256"].as_digest()):
         check.tampered(path, f"not the list that was frozen: {contradiction}")
+    path = names.patch(folder)
+    if contradiction := facts.digests.contradiction(path, None, side["changes_sha256"].as_digest()):
+        check.tampered(path, f"not the changes that were frozen: {contradiction}")
     listed: dict[bytes, trees.Entry] = {}
     try:
-        listed = trees.read_listing(facts.document(path))
+        listed = trees.read_listing(facts.document(names.listing(folder)))
     except EvidenceError as error:
         check.tampered(error.where, error.what)
     tree = names.tree(folder)

@@ -30,6 +30,7 @@ def _side(snapshot_sha256: str, *, name: str, frozen_seq: int) -> dict[str, Any]
         "frozen_seq": frozen_seq,
         "snapshot_sha256": snapshot_sha256,
         "files_sha256": hashlib.sha256(name.encode()).hexdigest(),
+        "changes_sha256": hashlib.sha256(name.encode()).hexdigest(),
         "adapter": "adapter:native",
         "python": "/opt/venv/bin/python",
         "python_path": ["."],

@@ -301,6 +301,7 @@ def make_side(snapshot_sha256: str) -> documents.Side:
     return documents.Side(
         snapshot_sha256=snapshot_sha256,
         files_sha256="f" * 64,
+        changes_sha256="f" * 64,
         adapter="adapter:native",
         python="/usr/bin/python3",
         python_path=(".",),

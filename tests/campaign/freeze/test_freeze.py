@@ -58,6 +58,7 @@ def test_the_manifest_names_everything_by_digest(setting: Setting) -> None:
     assert manifest.baseline.snapshot_sha256 == digest_folder(home.baseline.tree) == result.snapshot_sha256
     assert manifest.baseline.snapshot_sha256 == tree_digest(read_listing(home.baseline.listing))
     assert manifest.baseline.files_sha256 == files.sha256_file(home.baseline.listing)
+    assert manifest.baseline.changes_sha256 == files.sha256_file(home.baseline.patch)
     assert manifest.baseline.environment == {"PLAYS": "${data.plays}"}
     assert manifest.data["plays"].sha256 == digest_folder(setting.root / "plays")
     assert (manifest.data["plays"].files, manifest.data["plays"].bytes) == (1, 6)
