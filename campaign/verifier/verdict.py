@@ -32,7 +32,8 @@ def check(facts: Facts, check: Check, *, is_tampered: bool, timeout_s: float = e
         is_tampered: Whether a check before found something: then nothing from this home is run.
         timeout_s: How long a candidate's two children may take.
     """
-    if is_tampered:
+    _check_reports(facts, check)
+    if is_tampered or check.is_tampered:
         check.not_checked("nothing is run, and no verdict derived, from a home with findings")
         return
     if not facts.options.execute:
@@ -49,6 +50,29 @@ def check(facts: Facts, check: Check, *, is_tampered: bool, timeout_s: float = e
                 _check_derived(facts, check, candidate, act, _run(facts, program, built, timeout_s))
         except EvidenceError as error:
             check.tampered(error.where, error.what)
+
+
+# --- what the ledger says of earlier reports --------------------------------------------------------------------------
+
+
+def _check_reports(facts: Facts, check: Check) -> None:
+    """Hold the reports on a candidate to one another, and say which decisions rest on one that is not derived again."""
+    judged: dict[tuple[object, object], tuple[object, object]] = {}
+    last: dict[object, object] = {}
+    for entry in facts.entries:
+        if entry.act == "reported":
+            key = (entry.data.get("candidate"), entry.data.get("evidence_sha256"))
+            said = (entry.data.get("verdict_sha256"), entry.data.get("outcome"))
+            if judged.setdefault(key, said) != said:
+                what = (
+                    f"says {said[1]} with the verdict {said[0]}, an earlier report on the same evidence {judged[key]}"
+                )
+                check.tampered(f"{names.LEDGER}:{entry.seq}", what)
+            last[key[0]] = said[0]
+    for entry in facts.entries:
+        verdict = entry.data.get("verdict_sha256") if entry.act == "decided" else None
+        if verdict and verdict != last.get(entry.data.get("candidate")):
+            check.not_checked(f"line {entry.seq} decides by an earlier report, whose evidence is not judged again")
 
 
 # --- the program ------------------------------------------------------------------------------------------------------

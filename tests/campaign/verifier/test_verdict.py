@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from campaign import files
+from campaign.record.ledger import read_entries
 from campaign.verifier import evidence, execution, verdict
 from campaign.verifier.facts import Facts
 from campaign.verifier.findings import Check, Finding, State
@@ -227,3 +228,23 @@ def test_an_interpreter_that_is_not_there_is_not_checked(home: Home) -> None:
         partial(verdict.check, is_tampered=False)(facts, check)
     assert (check.state, check.findings) == (State.NOT_CHECKED, [])
     assert "/nowhere/python" in check.remarks[0]
+
+
+def test_two_verdicts_on_the_same_evidence_are_found(home: Home) -> None:
+    (last,) = (dict(entry.data) for entry in read_entries(home.paths) if entry.act == "reported")
+    home.append("reported", last | {"verdict_sha256": "0" * 64, "outcome": "pass"})
+    home.append("reported", last)
+    check, facts = derive(home)
+    assert "an earlier report on the same evidence" in check.findings[0].what
+    assert facts.verdicts == {}
+
+
+def test_a_decision_by_an_earlier_report_is_said(home: Home) -> None:
+    (last,) = (dict(entry.data) for entry in read_entries(home.paths) if entry.act == "reported")
+    earlier = last | {"verdict_sha256": "0" * 64, "evidence_sha256": "1" * 64, "outcome": "pass"}
+    home.append("reported", earlier)
+    home.append("decided", {"candidate": last["candidate"], "verdict_sha256": "0" * 64, "outcome": "pass"})
+    home.append("reported", last)
+    check, _ = derive(home)
+    assert check.state is State.NOT_CHECKED
+    assert any("decides by an earlier report" in remark for remark in check.remarks)
