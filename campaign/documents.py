@@ -1215,6 +1215,9 @@ class CaseSummary(CaseManner):
 class FallbackState(Document):
     """What is known of falling back to the baseline, and of going on to the candidate."""
 
+    seq: Positive
+    """The ledger's number of the last trial."""
+    at: float
     number: Positive
     """Of the last trial."""
     trials: Positive

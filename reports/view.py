@@ -224,6 +224,8 @@ class Page:
     consequence: str
     tried: str
     """Which candidate this is, of how many, and what became of the others."""
+    fallback: str
+    """Whether each side resumes the other's checkpoint."""
     chips: tuple[Chip, ...]
     cards: tuple[Card, ...]
     families: Table

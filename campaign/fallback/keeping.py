@@ -41,7 +41,7 @@ def keep(
         StateError: The campaign was closed meanwhile.
     """
     candidate = conducted.subject.candidate
-    number = 1 + max((act.number for act in read_acts(ledger.entries) if act.candidate == candidate), default=0)
+    number = 1 + max((act.number for _, _, act in read_acts(ledger.entries, candidate)), default=0)
     document = trial(number)
     final = paths.fallback(candidate, number)
     folder = paths.fallbacks(candidate)

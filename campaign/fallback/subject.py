@@ -127,7 +127,9 @@ def find_subject(
                 return Subject(candidate=candidate, recipe=one, seed=number, sources=(sources[0], sources[1]))
     about = "".join([f" of {recipe}" if recipe else "", f" with seed {seed}" if seed is not None else ""])
     why = f"no run{about} has a sealed segment with a checkpoint on both sides"
-    raise StateError("there is nothing to go on from", why=why, hint="campaign submit --phase convergence, then status")
+    raise StateError(
+        "there is nothing to go on from", why=why, hint="campaign submit; when runs have ended: campaign fallback"
+    )
 
 
 def _require_known(rules: documents.ConvergenceRules, recipe: str, seed: int | None) -> None:

@@ -7,17 +7,23 @@ from collections.abc import Iterable
 from campaign import documents, files
 
 
-def read_acts(entries: Iterable[documents.Entry]) -> list[documents.FallbackTried]:
-    """Return what the ledger says of trials, in order.
+def parse_act(entry: documents.Entry) -> documents.FallbackTried:
+    """Return the data of an act ``fallback_tried``.
+
+    Raises:
+        EvidenceError: It does not parse.
+    """
+    return documents.FallbackTried.parse(files.dump_json(entry.data), where=f"ledger.jsonl:{entry.seq}")
+
+
+def read_acts(entries: Iterable[documents.Entry], candidate: str) -> list[tuple[int, float, documents.FallbackTried]]:
+    """Return number, time and data of every act about a candidate's trials, in order.
 
     Raises:
         EvidenceError: An act does not parse.
     """
-    return [
-        documents.FallbackTried.parse(files.dump_json(entry.data), where=f"ledger.jsonl:{entry.seq}")
-        for entry in entries
-        if entry.act == "fallback_tried"
-    ]
+    acts = [(entry.seq, entry.at, parse_act(entry)) for entry in entries if entry.act == "fallback_tried"]
+    return [(seq, at, act) for seq, at, act in acts if act.candidate == candidate]
 
 
 def state_of(entries: Iterable[documents.Entry], candidate: str) -> documents.FallbackState | None:
@@ -26,13 +32,15 @@ def state_of(entries: Iterable[documents.Entry], candidate: str) -> documents.Fa
     Raises:
         EvidenceError: An act does not parse.
     """
-    own = [act for act in read_acts(entries) if act.candidate == candidate]
-    if not own:
+    acts = read_acts(entries, candidate)
+    if not acts:
         return None
-    last = own[-1]
+    seq, at, last = acts[-1]
     return documents.FallbackState(
+        seq=seq,
+        at=at,
         number=last.number,
-        trials=len(own),
+        trials=len(acts),
         recipe=last.recipe,
         seed=last.seed,
         node=last.node,
