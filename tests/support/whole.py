@@ -1,4 +1,4 @@
-"""A small campaign of every family with the real programs; its trainer is what `tests.support.matching` has, trained."""
+"""A small campaign of every family with the real programs; its trainer is that of `tests.support.matching`, trained."""
 
 from __future__ import annotations
 

@@ -34,6 +34,7 @@ ARGUMENTS: dict[str, tuple[tuple[str, ...], int]] = {
     "extract": (("ARCHIVE", "NEW/unpacked"), 0),
     "selftest-tamper": (("--home", "HOME"), 0),
     "verify": (("--home", "HOME", "--no-execute"), 0),
+    "fallback": (("--home", "HOME"), 2),
     "rerun": (("--home", "HOME", "baseline/solo/sync-4/r1"), 2),
     "doctor": (("--home", "HOME"), 0),
 }

@@ -397,8 +397,9 @@ def test_sides_that_take_turns_give_the_numbers_of_sides_that_do_not(
     tmp_path: Path, home: Home, control: documents.PlannedAttempt, case: documents.PlannedAttempt
 ) -> None:
     turns = Home(tmp_path, numerical=NUMERICAL.replace(serialized=("tiny",)))
-    for live in (control, case):
-        other = turns.completed(live.kind)
+    kinds: tuple[tuple[documents.SlotKind, documents.PlannedAttempt], ...] = (("control_case", control), ("case", case))
+    for kind, live in kinds:
+        other = turns.completed(kind)
         assert numbers(turns, other) == numbers(home, live)
         found = turns.bench.receipt(other).case
         assert found is not None
