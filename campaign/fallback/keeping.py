@@ -18,6 +18,7 @@ from campaign.paths import FallbackPaths, HomePaths
 from campaign.record.fallbacks import read_acts
 from campaign.record.ledger import Ledger
 
+_MOST_LINES = 2
 MOST_REASON = 600
 """Characters of a reason in the ledger and the report; fallback.json has all of it."""
 
@@ -113,6 +114,7 @@ def _act(document: documents.FallbackTrial, digests: dict[str, str]) -> document
 
 
 def shortened(reason: str) -> str:
-    """Return a reason on one line, and no longer than the ledger shall hold."""
-    line = " ".join(reason.split())
+    """Return a reason on one line, and no longer than the ledger shall hold: of many lines the first and the last."""
+    lines = [" ".join(one.split()) for one in reason.splitlines() if one.strip()]
+    line = " ... ".join([lines[0], lines[-1]] if len(lines) > _MOST_LINES else [" ".join(lines)])
     return line if len(line) <= MOST_REASON else f"{line[:MOST_REASON]} ..."

@@ -3,21 +3,30 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
 from acceptance.formats import Ending
 from campaign import documents
 from campaign.documents import FallbackStretch
-from campaign.errors import StateError
+from campaign.errors import EvidenceError, InfrastructureError, StateError
+from campaign.fallback import trial
 from campaign.fallback.comparing import Tolerance, differences_of, tolerance_of, why_not
 from campaign.fallback.keeping import MOST_REASON, shortened
-from campaign.fallback.subject import choose_update
-from campaign.fallback.trial import require_able
+from campaign.fallback.subject import choose_update, find_subject
+from campaign.fallback.trial import require_able, run_trial
+from campaign.frozen import Frozen
 from campaign.paths import HomePaths
 from campaign.record.fallbacks import state_of
+from campaign.submission.acts import History
+from campaign.watching.observation import View
+from campaign.watching.state import AttemptState, AttemptStatus, SlotState, SlotStatus
+from tests.support.resumptions import make_resumption
+from tests.support.training import make_rules
 
 TOLERANCE = Tolerance(atol="0.002", rtol="0.002", source="default")
 
@@ -74,22 +83,26 @@ def test_a_stretch_that_did_not_end_in_order_resumes_nothing() -> None:
     assert "2 losses of the baseline and 1" in why_not(whole, stretch("candidate", (3.0,)), 7, TOLERANCE)
 
 
+def protocol(**families: Any) -> documents.Protocol:
+    return documents.Protocol(
+        campaign="x",
+        families=("convergence",),
+        baseline_first=False,
+        throughput=documents.ThroughputRules(),
+        limits=documents.Limits(),
+        retries=documents.Retries(),
+        execution=documents.Execution(),
+        categories=(),
+        workloads=(),
+        slots=(),
+        headers={},
+        **families,
+    )
+
+
 def test_the_tolerance_is_the_protocols_or_the_default() -> None:
-    values: dict[str, Any] = {
-        "campaign": "x",
-        "families": ("convergence",),
-        "baseline_first": False,
-        "throughput": documents.ThroughputRules(),
-        "limits": documents.Limits(),
-        "retries": documents.Retries(),
-        "execution": documents.Execution(),
-        "categories": (),
-        "workloads": (),
-        "slots": (),
-        "headers": {},
-    }
-    without = documents.Protocol(**values)
-    declared = documents.Protocol(**values, numerical=documents.NumericalRules(loss_atol="0.01", loss_rtol="0.1"))
+    without = protocol()
+    declared = protocol(numerical=documents.NumericalRules(loss_atol="0.01", loss_rtol="0.1"))
     assert tolerance_of(without) == TOLERANCE
     assert tolerance_of(declared) == Tolerance(atol="0.01", rtol="0.1", source="protocol")
 
@@ -104,7 +117,9 @@ def test_a_harness_of_an_earlier_release_is_refused(tmp_path: Path) -> None:
 
 
 def test_the_ledger_holds_a_reason_on_one_line_of_bounded_length() -> None:
-    assert shortened("crash: last lines:\n  a\n\tb") == "crash: last lines: a b"
+    assert shortened("crash: last lines:\n  a") == "crash: last lines: a"
+    assert shortened("crash: Traceback:\n  a\n\n\tb") == "crash: Traceback: ... b"
+    assert shortened("") == ""
     assert len(shortened("x" * 20_000)) == MOST_REASON + len(" ...")
 
 
@@ -134,3 +149,159 @@ def test_the_last_trial_of_a_candidate_is_told_with_how_many_there_were() -> Non
     assert found is not None
     assert (found.seq, found.at, found.number, found.trials, found.candidate_resumes) == (7, 7.0, 2, 2, True)
     assert state_of(entries, "c3") is None
+
+
+# --- which runs -------------------------------------------------------------------------------------------------------
+
+CANDIDATE = "c0123456789ab"
+RULES = make_rules("first", "second")
+
+
+def run_status(slot: str, *, saved: tuple[int, ...]) -> SlotStatus:
+    """Return a run with one sealed segment."""
+    side, _, recipe, _ = slot.split("/")
+    receipt = documents.Receipt(
+        start_sha256="a" * 64,
+        slot=slot,
+        attempt=1,
+        allocation="a00001",
+        kind="run",
+        ending=Ending.TIME_LIMIT,
+        reason="",
+        elapsed_s=1.0,
+        at=0.0,
+        sides=(),
+        calibration=None,
+        segment=1,
+        run=documents.RunReceipt(
+            recipe=recipe,
+            seed=documents.seed_of_run(slot),
+            resumed=None,
+            first_update=0,
+            update=max(saved, default=0),
+            checkpoints=tuple(
+                documents.SealedCheckpoint(update=update, sha256=f"{update:064x}", bytes=1) for update in saved
+            ),
+            train_s=1.0,
+            evaluate_s=0.0,
+            save_s=0.0,
+            load_s=0.0,
+        ),
+        files=(),
+    )
+    attempt = AttemptStatus(
+        slot=slot,
+        attempt=1,
+        segment=1,
+        allocation="a00001",
+        job="",
+        state=AttemptState.ENDED,
+        ending=Ending.TIME_LIMIT,
+        reason="",
+        node="",
+        source="receipt",
+        receipt=receipt,
+        receipt_sha256="d" * 64,
+    )
+    planned = documents.Slot(
+        slot=slot.replace(CANDIDATE, "candidate"),
+        side="baseline" if side == "baseline" else "candidate",
+        phase="convergence",
+        kind="run",
+        workload=recipe,
+        repeat=0,
+        pair=0,
+        order=("baseline",),
+    )
+    return SlotStatus(slot=planned, name=slot, state=SlotState.CUT, attempts=(attempt,))
+
+
+def make_view(sealed: str = "d" * 64, **saved: tuple[int, ...]) -> View:
+    """Return a view in which both sides have left checkpoints of runs, by `RECIPE_SEED`."""
+    slots = {}
+    for name, updates in saved.items():
+        recipe, seed = name.split("_")
+        for side in ("baseline", CANDIDATE):
+            slot = f"{side}/run/{recipe}/s{seed}"
+            slots[slot] = run_status(slot, saved=updates)
+    history = History(sealed={one.attempts[0].key.receipt_name: sealed for one in slots.values() if sealed})
+    return View(history=history, slots=slots, attempts={}, troubles=())
+
+
+def find(view: View, *, recipe: str = "", seed: int | None = None, updates: int = 5) -> Any:
+    rules = protocol(convergence=RULES)
+    return find_subject(rules, view, CANDIDATE, recipe=recipe, seed=seed, updates=updates)
+
+
+def test_without_a_wish_the_first_run_with_checkpoints_of_both_sides_is_taken() -> None:
+    view = make_view(first_45=(), first_46=(3, 10), second_45=(4,))
+    alone = run_status("baseline/run/second/s46", saved=(1,))
+    view = replace(view, slots={**view.slots, alone.name: alone})
+    view.history.sealed[alone.attempts[0].key.receipt_name] = "d" * 64
+    assert (find(view).recipe.name, find(view).seed) == ("first", 46)
+    assert (find(view, recipe="second").recipe.name, find(view, recipe="second").seed) == ("second", 45)
+    source = find(view).sources[1]
+    assert (source.owner, source.update, source.name.sha256) == ("candidate", 10, f"{10:064x}")
+    for wish in ({"seed": 47}, {"recipe": "second", "seed": 46}):
+        with pytest.raises(StateError, match="nothing to go on from"):
+            find(view, **wish)
+
+
+def test_no_more_updates_are_made_than_the_recipe_has_left() -> None:
+    last = RULES.recipes[0].updates
+    assert find(make_view(first_45=(last - 3, last))).num_updates(5) == 3
+    assert find(make_view(first_45=(last - 30, last))).num_updates(5) == 5
+    assert find(make_view(first_45=(last,))).num_updates(5) == 5
+
+
+def test_what_the_protocol_does_not_have_is_refused() -> None:
+    view = make_view(first_45=(3,))
+    for wish, text in (({"recipe": "third"}, "no recipe 'third'"), ({"seed": 99}, "no seed 99")):
+        with pytest.raises(StateError, match=text):
+            find(view, **wish)
+    with pytest.raises(StateError, match="trains nothing"):
+        find_subject(protocol(), view, CANDIDATE, recipe="", seed=None, updates=5)
+
+
+def test_a_receipt_must_be_the_one_that_the_ledger_names() -> None:
+    with pytest.raises(StateError, match="not in the ledger yet"):
+        find(make_view("", first_45=(3,)))
+    with pytest.raises(EvidenceError, match="not the one that was seen before"):
+        find(make_view("e" * 64, first_45=(3,)))
+
+
+# --- running ----------------------------------------------------------------------------------------------------------
+
+
+def test_a_harness_that_ends_without_a_receipt_is_an_error_with_what_it_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    resume = documents.CheckpointName(segment=1, update=3, sha256="a" * 64)
+    plan = documents.AllocationPlan(
+        allocation="fallback",
+        key="fallback",
+        home="/nowhere",
+        manifest_sha256="a" * 64,
+        protocol_sha256="a" * 64,
+        harness_sha256="a" * 64,
+        sides={},
+        data={},
+        attempts=(make_resumption("baseline", "baseline", resume),),
+    )
+    asked = []
+
+    def killed(command: Any, environment: Any) -> str:
+        asked.append((command, environment))
+        return "killed by its own side"
+
+    monkeypatch.setattr(trial, "run_command", killed)
+    scratch = HomePaths(tmp_path / "scratch")
+    scratch.allocation(trial.ALLOCATION).root.mkdir(parents=True)
+    manifest = SimpleNamespace(harness_python="python")
+    with pytest.raises(InfrastructureError, match="did not make the whole trial") as error:
+        run_trial(HomePaths(tmp_path), cast("Frozen", SimpleNamespace(manifest=manifest)), plan, scratch, {"A": "b"})
+    assert "killed by its own side" in error.value.why
+    ((command, environment),) = asked
+    assert command[-1] == str(scratch.allocation(trial.ALLOCATION).plan)
+    assert environment == {"A": "b", "TMPDIR": str(scratch.root / "tmp")}
+    assert documents.AllocationPlan.read(Path(command[-1])).home == str(scratch.root)
