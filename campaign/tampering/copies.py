@@ -10,6 +10,7 @@ import json
 import os
 import shutil
 import stat
+from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -195,9 +196,9 @@ class Copy:
 
         Left alone are derived files, which can be made again, and the ledger's chain.
         """
-        pending = [(old.encode("ascii"), new.encode("ascii"))]
+        pending = deque([(old.encode("ascii"), new.encode("ascii"))])
         while pending:
-            before, after = pending.pop()
+            before, after = pending.popleft()  # in order: a document may change more than once
             for path in self._documents():
                 data = path.read_bytes()
                 if before in data:

@@ -181,8 +181,8 @@ def _look(root: Path, head: str, *, group: str, what: str, is_residual: bool = F
     )
 
 
-DERIVED = ("collected", "reported", "closed")
-"""Acts that are made again by the programs themselves."""
+DERIVED = ("collected", "reported", "decided", "closed")
+"""Acts that are made again by the programs themselves, and those that rest on a verdict."""
 
 
 def write_again(copy: Copy, environment: Mapping[str, str], clock: Callable[[], float]) -> None:
