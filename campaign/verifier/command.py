@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -83,7 +84,7 @@ def main(arguments: Sequence[str]) -> int:
                     shown = json.dumps(text.as_json(verification), sort_keys=True, allow_nan=False)
                 else:
                     shown = "\n".join(text.lines(verification))
-                print(shown)  # noqa: T201 - as above
+                _put(shown)
                 return verification.exit_code(with_verdict=asked.verdict)
     except FileNotFoundError as error:
         print(f"{error.filename}: there is no such file", file=sys.stderr)  # noqa: T201 - as above
@@ -91,3 +92,14 @@ def main(arguments: Sequence[str]) -> int:
     except EvidenceError as error:  # of an archive: what is in a home never ends a verification
         print(f"{asked.home}: {error}", file=sys.stderr)  # noqa: T201 - as above
         return EXIT_TAMPERED
+
+
+def _put(shown: str) -> None:
+    """Print; a reader that has gone has read what it wanted, and the exit code stays what it is."""
+    try:
+        sys.stdout.buffer.write(f"{shown}\n".encode("utf-8", "backslashreplace"))
+        sys.stdout.flush()
+    except BrokenPipeError:
+        null = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(null, sys.stdout.fileno())
+        os.close(null)

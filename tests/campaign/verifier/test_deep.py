@@ -1,0 +1,180 @@
+"""What ``--deep`` looks at outside the home."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from campaign.verifier.facts import Options
+from campaign.verifier.findings import Check, State
+from campaign.verifier.verify import verifying
+from tests.support.sealed import SealedHome, sha256
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> SealedHome:
+    home = SealedHome(tmp_path / "home")
+    home.freeze()
+    home.write_ledger()
+    return home
+
+
+def deep(home: SealedHome, name: str) -> Check:
+    with verifying(home.root, Options(execute=False, deep=True)) as verification:
+        return next(check for check in verification.checks.made if check.name == name)
+
+
+def said(check: Check) -> str:
+    return "\n".join(f"{one.where}: {one.what}" for one in check.findings)
+
+
+def refreeze(home: SealedHome, **manifest: Any) -> None:
+    """Change the manifest, and the act that names it."""
+    home.edit("manifest.json", lambda value: value.update(manifest))
+    home.acts[0][1]["manifest_sha256"] = sha256((home.root / "manifest.json").read_bytes())
+    home.write_ledger()
+
+
+# --- declared data ----------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def data(home: SealedHome, tmp_path: Path) -> Path:
+    """A file and a folder, declared."""
+    folder = tmp_path / "data"
+    (folder / "shards" / "inner").mkdir(parents=True)
+    (folder / "one.bin").write_bytes(b"one")
+    (folder / "shards" / "inner" / "a.bin").write_bytes(b"a" * 700_000)
+    declared = {
+        "one": {"path": str(folder / "one.bin"), "sha256": sha256(b"one"), "bytes": 3, "files": 1},
+        "shards": {
+            "path": str(folder / "shards"),
+            "sha256": SealedHome(folder).digest("shards"),
+            "bytes": 700_000,
+            "files": 1,
+        },
+    }
+    refreeze(home, data=declared)
+    return folder
+
+
+def test_data_that_is_what_was_declared_is_intact(home: SealedHome, data: Path) -> None:
+    assert data.exists()
+    assert deep(home, "data").state is State.INTACT
+
+
+def test_changed_data_is_named_by_its_path(home: SealedHome, data: Path) -> None:
+    (data / "one.bin").write_bytes(b"two")
+    (data / "shards" / "new").mkdir()
+    text = said(deep(home, "data"))
+    assert f"{data / 'one.bin'}: data set one is not what was frozen" in text
+    assert f"{data / 'shards'}: data set shards is not what was frozen" in text
+
+
+def test_data_that_an_amendment_tells_of_is_no_finding(home: SealedHome, data: Path) -> None:
+    (data / "one.bin").write_bytes(b"two")
+    home.acts.append(("amended", {"what": "data"}))
+    home.write_ledger()
+    check = deep(home, "data")
+    assert said(check) == ""
+    assert any("an amendment says that data changed" in remark for remark in check.remarks)
+
+
+def test_data_that_is_not_here_is_not_checked(home: SealedHome, data: Path) -> None:
+    (data / "one.bin").unlink()
+    assert deep(home, "data").state is State.NOT_CHECKED
+
+
+# --- environments -----------------------------------------------------------------------------------------------------
+
+
+def coded(content: bytes) -> str:
+    return base64.urlsafe_b64encode(hashlib.sha256(content).digest()).rstrip(b"=").decode()
+
+
+@pytest.fixture
+def packages(home: SealedHome, tmp_path: Path) -> Path:
+    """A made-up environment with one distribution; return its folder of packages."""
+    prefix = tmp_path / "venv"
+    folder = prefix / "lib" / "python3.11" / "site-packages"
+    metadata = folder / "thing-1.0.dist-info"
+    metadata.mkdir(parents=True)
+    (prefix / "bin").mkdir()
+    (prefix / "bin" / "python").write_bytes(b"an interpreter")
+    (folder / "thing.py").write_bytes(b"x = 1\n")
+    (folder / "a,b.py").write_bytes(b"")
+    lines = [
+        f"thing.py,sha256={coded(b'x = 1' + bytes([10]))},6",
+        f'"a,b.py",sha256={coded(b"")},0',
+        "thing-1.0.dist-info/RECORD,,",
+        "__pycache__/thing.pyc,,",
+    ]
+    record = "\n".join(lines).encode() + b"\n"
+    (metadata / "RECORD").write_bytes(record)
+    freeze(home, prefix, {"thing-1.0": {"record_sha256": sha256(record), "files": 2, "bytes": 6}})
+    return folder
+
+
+def freeze(home: SealedHome, prefix: Path, installed: dict[str, Any]) -> None:
+    side = home.read("manifest.json")["baseline"]
+    side["python"] = str(prefix / "bin" / "python")
+    side["interpreter"] = {
+        "path": str(prefix / "bin" / "python"),
+        "version": "3.11.7",
+        "sha256": sha256(b"an interpreter"),
+        "environment_sha256": "0" * 64,
+        "installed": installed,
+    }
+    refreeze(home, baseline=side)
+
+
+def test_an_environment_as_it_was_installed_is_intact(home: SealedHome, packages: Path) -> None:
+    assert packages.exists()
+    check = deep(home, "environment")
+    assert said(check) == ""
+    assert check.remarks == ["baseline: 2 installed files hashed"]
+
+
+def test_an_installed_file_that_was_edited_is_named_although_the_list_agrees_with_the_freeze(
+    home: SealedHome, packages: Path
+) -> None:
+    (packages / "thing.py").write_bytes(b"x = 2\n")
+    (packages / "a,b.py").unlink()
+    text = said(deep(home, "environment"))
+    assert f"{packages}/thing.py: changed: its SHA-256 is" in text
+    assert f"{packages}/a,b.py: cannot be read" in text
+
+
+def test_a_list_that_was_edited_with_its_file_is_held_to_the_freeze(home: SealedHome, packages: Path) -> None:
+    (packages / "thing.py").write_bytes(b"x = 2\n")
+    record = packages / "thing-1.0.dist-info" / "RECORD"
+    record.write_text(f"thing.py,sha256={coded(b'x = 2' + bytes([10]))},6\n")
+    assert f"{record}: is not the list that was frozen" in said(deep(home, "environment"))
+
+
+def test_a_list_with_what_is_no_digest_is_named(home: SealedHome, packages: Path) -> None:
+    record = packages / "thing-1.0.dist-info" / "RECORD"
+    record.write_text("thing.py,sha256=x,6\n")
+    freeze(home, packages.parents[2], {"thing-1.0": {"record_sha256": sha256(record.read_bytes())}})
+    assert "what is no digest" in said(deep(home, "environment"))
+
+
+def test_a_distribution_that_is_gone_is_named(home: SealedHome, packages: Path) -> None:
+    (packages / "thing-1.0.dist-info").rename(packages / "thing-1.1.dist-info")
+    assert "thing-1.0: was installed when the side was frozen, and is not any more" in said(deep(home, "environment"))
+
+
+def test_an_interpreter_that_is_not_here_or_is_another_says_nothing(home: SealedHome, packages: Path) -> None:
+    python = packages.parents[2] / "bin" / "python"
+    python.write_bytes(b"another one")
+    assert deep(home, "environment").state is State.NOT_CHECKED
+    python.unlink()
+    assert deep(home, "environment").state is State.NOT_CHECKED
+
+
+def test_a_side_that_could_not_say_what_was_installed_is_not_checked(home: SealedHome) -> None:
+    assert deep(home, "environment").state is State.NOT_CHECKED
