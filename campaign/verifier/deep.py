@@ -113,12 +113,41 @@ def _check_side(check: Check, name: str, python: str, identity: Node) -> None:
         return
     version = ".".join(identity["version"].as_text().split(".")[:2])
     folders = list(_package_folders(python, executable, version))
-    num_files = 0
+    listed: dict[str, dict[str, str]] = {}
+    for stem, distribution in identity["installed"].fields():
+        with check.each():
+            for path, digest in _listed_by(check, stem, distribution, folders):
+                listed.setdefault(path, {})[digest] = stem
+    _hash_installed(check, listed)
+    check.remark(f"{name}: {len(listed)} installed files hashed")
+
+
+def _hash_installed(check: Check, listed: Mapping[str, Mapping[str, str]]) -> None:
+    """Hash files that distributions list.
+
+    Args:
+        check: Where findings go.
+        listed: The distribution, by path and by the digest that it lists. Where several list one path, the last to be
+            installed wrote over the others.
+    """
     with ThreadPoolExecutor(os.cpu_count()) as pool:
-        for stem, distribution in identity["installed"].fields():
-            with check.each():
-                num_files += _check_distribution(pool, check, stem, distribution, folders)
-    check.remark(f"{name}: {num_files} installed files hashed")
+        for path, found in zip(listed, pool.map(_outcome, listed), strict=True):
+            if found in listed[path]:
+                continue
+            digest, stem = next(iter(listed[path].items()))
+            is_digest = len(found) == len(digest)
+            what = (
+                f"changed: its SHA-256 is {found}, {stem} lists {digest}" if is_digest else f"{found}; {stem} lists it"
+            )
+            check.tampered(trees.shown(path), what)
+
+
+def _outcome(path: str) -> str:
+    """Return the digest of a file, or why there is none."""
+    try:
+        return hash_outside(path)[1]
+    except EvidenceError as error:
+        return error.what
 
 
 def _package_folders(python: str, executable: str, version: str) -> Iterator[str]:
@@ -134,8 +163,8 @@ def _package_folders(python: str, executable: str, version: str) -> Iterator[str
         yield _SHARED
 
 
-def _check_distribution(pool: ThreadPoolExecutor, check: Check, stem: str, frozen: Node, folders: list[str]) -> int:
-    """Hash the files of one distribution; return how many."""
+def _listed_by(check: Check, stem: str, frozen: Node, folders: list[str]) -> list[tuple[str, str]]:
+    """Return path and digest of every file that a distribution lists with one, from the list that was frozen."""
     places = [(folder, f"{folder}/{stem}{end}") for folder in folders for end in _METADATA]
     there = [(folder, place) for folder, place in places if os.path.lexists(place)]
     if not there:
@@ -143,21 +172,12 @@ def _check_distribution(pool: ThreadPoolExecutor, check: Check, stem: str, froze
     sealed = frozen["record_sha256"].as_text()
     if not sealed:
         check.not_checked(f"{stem} has no list of its files")
-        return 0
+        return []
     folder, record = there[0][0], f"{there[0][1]}/RECORD"
     digest = hash_outside(record)[1]
     if digest != sealed:
         raise EvidenceError(record, f"is not the list that was frozen: its SHA-256 is {digest}, frozen is {sealed}")
-    listed = _read_record(record)
-    jobs = {path: pool.submit(hash_outside, f"{folder}/{path}") for path in listed}
-    for path, job in jobs.items():
-        with check.each():
-            found = job.result()[1]
-            if found != listed[path]:
-                raise EvidenceError(
-                    trees.shown(f"{folder}/{path}"), f"changed: its SHA-256 is {found}, {stem} lists {listed[path]}"
-                )
-    return len(listed)
+    return [(os.path.normpath(f"{folder}/{path}"), digest) for path, digest in _read_record(record).items()]
 
 
 def _read_record(record: str) -> Mapping[str, str]:

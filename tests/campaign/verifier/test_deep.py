@@ -149,6 +149,19 @@ def test_an_installed_file_that_was_edited_is_named_although_the_list_agrees_wit
     assert f"{packages}/a,b.py: cannot be read" in text
 
 
+def test_a_file_that_two_distributions_brought_is_that_of_one_of_them(home: SealedHome, packages: Path) -> None:
+    records = {"thing-1.0": (packages / "thing-1.0.dist-info" / "RECORD").read_bytes()}
+    records["other-2"] = f"thing.py,sha256={coded(b'other')},5\n".encode()
+    (packages / "other-2.dist-info").mkdir()
+    (packages / "other-2.dist-info" / "RECORD").write_bytes(records["other-2"])
+    freeze(home, packages.parents[2], {stem: {"record_sha256": sha256(data)} for stem, data in records.items()})
+    assert said(deep(home, "environment")) == ""
+    (packages / "thing.py").write_bytes(b"other")
+    assert said(deep(home, "environment")) == ""
+    (packages / "thing.py").write_bytes(b"neither")
+    assert f"{packages}/thing.py: changed" in said(deep(home, "environment"))
+
+
 def test_a_list_that_was_edited_with_its_file_is_held_to_the_freeze(home: SealedHome, packages: Path) -> None:
     (packages / "thing.py").write_bytes(b"x = 2\n")
     record = packages / "thing-1.0.dist-info" / "RECORD"

@@ -72,6 +72,13 @@ def swap(number: int, old: bytes, new: bytes) -> Damage:
     return lines(edit)
 
 
+def link(path: Path) -> None:
+    """Put a link to a copy in the place of a file."""
+    outside = path.parents[2] / "outside"
+    path.rename(outside)
+    path.symlink_to(outside)
+
+
 BROKEN: dict[str, tuple[Damage, str]] = {
     "edited": (
         swap(1, b'"at": 1800000001.0', b'"at": 1800000009.0'),
@@ -87,10 +94,7 @@ BROKEN: dict[str, tuple[Damage, str]] = {
     "empty": (lambda home: home.write("ledger.jsonl", b""), "is empty: the acts were removed"),
     "gone": (lambda home: (home.root / "ledger.jsonl").unlink(), "ledger.jsonl: is not there"),
     "a link": (
-        lambda home: (
-            (home.root / "ledger.jsonl").rename(home.root.parent / "x"),
-            (home.root / "ledger.jsonl").symlink_to(home.root.parent / "x"),
-        ),
+        lambda home: link(home.root / "ledger.jsonl"),
         "is a symbolic link where a file should be",
     ),
     "unknown act": (
@@ -297,10 +301,7 @@ FILES: dict[str, tuple[Damage, str]] = {
         "evidence/pairs.csv: was not there",
     ),
     "a link": (
-        lambda home: (
-            (home.root / "frozen/campaign.toml").rename(home.root.parent / "x"),
-            (home.root / "frozen/campaign.toml").symlink_to(home.root.parent / "x"),
-        ),
+        lambda home: link(home.root / "frozen/campaign.toml"),
         "frozen/campaign.toml: is of another kind",
     ),
     "a pipe": (lambda home: os.mkfifo(home.root / "pipe"), "pipe: was not there when"),
