@@ -196,16 +196,19 @@ class Copy:
 
         Left alone are derived files, which can be made again, and the ledger's chain.
         """
+        documents = {path: path.read_bytes() for path in self._documents()}
+        changed = set[Path]()
         pending = deque([(old.encode("ascii"), new.encode("ascii"))])
         while pending:
             before, after = pending.popleft()  # in order: a document may change more than once
-            for path in self._documents():
-                data = path.read_bytes()
+            for path, data in documents.items():
                 if before in data:
-                    changed = data.replace(before, after)
-                    self.write(path, changed)
-                    names = (files.sha256_bytes(data), files.sha256_bytes(changed))
+                    documents[path] = data.replace(before, after)
+                    changed.add(path)
+                    names = (files.sha256_bytes(data), files.sha256_bytes(documents[path]))
                     pending.append((names[0].encode("ascii"), names[1].encode("ascii")))
+        for path in changed:
+            self.write(path, documents[path])
 
     def _documents(self) -> Iterator[Path]:
         """Yield what names digests: the documents and tables of the home, none of a side's own files."""

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from campaign import files
-from campaign.paths import AttemptPaths, CheckpointPaths
+from campaign.paths import AllocationPaths, AttemptPaths, CheckpointPaths
 from campaign.tampering.copies import Copy, NotHereError
 
 
@@ -535,6 +535,12 @@ def _(copy: Copy) -> None:
 # --- allocations and inputs -------------------------------------------------------------------------------------------
 
 
+def _begun(copy: Copy) -> AllocationPaths:
+    """Return an allocation that a job began and ended."""
+    folders = (copy.paths.allocation(one.name) for one in copy.paths.allocations.iterdir())
+    return copy.paths.allocation(_first(one.root for one in folders if one.ended.exists()).name)
+
+
 @_mutation("allocations", "the plan of an allocation")
 def _(copy: Copy) -> None:
     path = copy.paths.allocation(_first(copy.paths.allocations.iterdir()).name).plan
@@ -543,18 +549,18 @@ def _(copy: Copy) -> None:
 
 @_mutation("allocations", "which job began an allocation")
 def _(copy: Copy) -> None:
-    path = copy.paths.allocation(_first(copy.paths.allocations.iterdir()).name).started
+    path = _begun(copy).started
     copy.edit_json(path, lambda value: value["job"].update(job_id="99999"))
 
 
 @_mutation("allocations", "how an allocation ended, removed")
 def _(copy: Copy) -> None:
-    copy.remove(copy.paths.allocation(_first(copy.paths.allocations.iterdir()).name).ended)
+    copy.remove(_begun(copy).ended)
 
 
 @_mutation("allocations", "the harness's log")
 def _(copy: Copy) -> None:
-    copy.write(copy.paths.allocation(_first(copy.paths.allocations.iterdir()).name).log, b"all went well\n")
+    copy.write(_begun(copy).log, b"all went well\n")
 
 
 @_mutation("allocations", "one that nobody intended")

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from campaign import files
 from campaign.frozen import read_frozen
@@ -194,8 +195,16 @@ def write_again(copy: Copy, environment: Mapping[str, str], clock: Callable[[], 
     before = files.sha256_file(copy.paths.protocol)
     copy.edit_json(copy.paths.protocol, lower_thresholds)
     copy.carry_through(before, files.sha256_file(copy.paths.protocol))
-    copy.edit_ledger(lambda acts: acts.__setitem__(slice(None), [one for one in acts if one["act"] not in DERIVED]))
+    copy.edit_ledger(_forget_reports)
     for path in (copy.paths.evaluations, copy.paths.database, copy.paths.seal):
         if path.exists():
             copy.remove(path)
     prepare(copy.paths, environment, clock)
+
+
+def _forget_reports(acts: list[Any]) -> None:
+    """Drop what rests on a verdict; what was amended was then amended before any report."""
+    acts[:] = [one for one in acts if one["act"] not in DERIVED]
+    for one in acts:
+        if one["act"] == "amended":
+            one["data"]["after_report"] = False
