@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import pytest
@@ -44,6 +45,11 @@ def run(home: HomePaths, scratch: Path) -> selftest.SelfTest:
     return selftest.run(home, environment=os.environ, clock=time.time, scratch=scratch)
 
 
+def write_later(copy: Copy, _environment: Mapping[str, str], _clock: Callable[[], float]) -> None:
+    """Close the campaign a second later: a rewrite that costs nothing."""
+    copy.edit_ledger(lambda acts: acts[-1].update(at=acts[-1]["at"] + 1))
+
+
 def test_there_is_a_mutation_for_every_kind_of_thing_and_none_twice() -> None:
     named = [(one.group, one.what) for one in MUTATIONS]
     assert len(SOME) == 4
@@ -68,6 +74,7 @@ def test_what_is_tampered_with_is_caught_and_the_home_is_left_alone(home: HomePa
 
 
 def test_a_verification_with_a_hole_is_told(home: HomePaths, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(selftest, "write_again", write_later)
     seeing = ("home", "frozen", "ledger", "order", "matrix")
     monkeypatch.setattr(verify, "STEPS", tuple(step for step in verify.STEPS if step.name in seeing))
     holes = run(home, tmp_path).surprises
@@ -81,6 +88,8 @@ def test_a_verification_with_a_hole_is_told(home: HomePaths, tmp_path: Path, mon
 def test_a_verification_that_cries_wolf_is_told(
     home: HomePaths, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(selftest, "write_again", write_later)
+    monkeypatch.setattr(selftest, "MUTATIONS", ())
     wolf = verify.Step("wolf", "nothing", lambda _facts, check: check.tampered("here", "a wolf"), needs=False)
     monkeypatch.setattr(verify, "STEPS", (*verify.STEPS, wolf))
     assert [one.group for one in run(home, tmp_path).surprises] == ["none", "residual"]
