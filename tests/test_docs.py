@@ -63,10 +63,9 @@ def test_the_audit_pages_script_hashes_a_source_tree_as_a_freeze_does(tmp_path: 
     (tree / "to-file").symlink_to("tool.sh")
     (tree / "to-folder").symlink_to("empty")
     page = (ROOT / "docs" / "audit.md").read_text(encoding="utf-8")
-    script = page.partition("<<'END'\n")[2].partition("   END\n")[0]
-    lines = "".join(line.removeprefix("   ") for line in script.splitlines(keepends=True))
+    script = page.partition("\ntree() {")[2].partition("<<'END'\n")[2].partition("\nEND\n")[0]
     done = subprocess.run(
-        [sys.executable, "-", "tree"], input=lines, cwd=tmp_path, capture_output=True, text=True, check=True
+        [sys.executable, "-", "tree"], input=script, cwd=tmp_path, capture_output=True, text=True, check=True
     )
     assert done.stdout.strip() == digest_folder(tree)
 

@@ -223,19 +223,3 @@ def test_a_verdict_about_something_else_is_refused(home: Home, field: str) -> No
         evidence.identity.write_bytes(identity.replace(**{field: "0" * 64}).to_bytes())
     with pytest.raises(EvidenceError, match=f"about another {field.removesuffix('_sha256')}"):
         judge(home)
-
-
-AUDIT = Path(__file__).parents[3] / "docs" / "audit.md"
-
-
-def test_the_script_of_the_audit_page_prints_the_manifests_digest(home: Home) -> None:
-    script = AUDIT.read_text("utf-8").split("<<'END'\n", 1)[1].split("   END\n", 1)[0]
-    done = subprocess.run(
-        [sys.executable, "-", "acceptance"],
-        input="\n".join(line.removeprefix("   ") for line in script.splitlines()),
-        cwd=home.paths.frozen,
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    assert done.stdout.strip() == documents.Manifest.read(home.paths.manifest).acceptance_sha256
