@@ -57,11 +57,12 @@ type: $(STAMP) ## Check types
 
 check: lint type test ## Everything that must hold before a commit
 
-bench: $(STAMP) $(CORPUS)/train.bin ## Measure start-up, freeze, harness overhead and comparison, each beside its yardstick
+bench: $(STAMP) $(CORPUS)/train.bin ## Measure start-up, freeze, harness overhead, comparison and verification, each beside its yardstick
 	$(BIN)/python tools/bench_startup.py
 	$(BIN)/python tools/bench_freeze.py
 	$(BIN)/python tools/bench_harness.py
 	$(BIN)/python tools/bench_compare.py
+	$(BIN)/python tools/bench_verify.py --home $(DEMO)
 
 bench-slurm: $(STAMP) slurm-up ## Measure how long many small allocations take on the real Slurm
 	$(BIN)/python tools/bench_slurm.py
