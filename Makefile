@@ -9,9 +9,10 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 DEMO := build/demo
 CORPUS := build/corpus
+GOLDEN ?= /srv/campaign-golden
 PYTEST := $(BIN)/python -m pytest
 
-.PHONY: help setup demo test test-slow lint type check bench bench-slurm golden wheel-check lock slurm-install slurm-up slurm-down clean
+.PHONY: help setup demo test test-slow lint type check bench bench-slurm golden golden-campaign wheel-check lock slurm-install slurm-up slurm-down clean
 
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 16
@@ -69,6 +70,9 @@ bench-slurm: $(STAMP) slurm-up ## Measure how long many small allocations take o
 
 golden: $(STAMP) ## Rewrite the golden files that tests compare with
 	$(PYTEST) -m "not slow and not slurm" --update-golden -k golden
+
+golden-campaign: $(STAMP) ## Make the golden campaign anew, below GOLDEN, whose name stands in it
+	$(BIN)/python tools/make_golden.py $(GOLDEN)
 
 wheel-check: $(STAMP) ## Build the wheel, install it alone and render a report with it from another folder
 	$(BIN)/python tools/wheel_check.py
