@@ -154,9 +154,11 @@ def _differences(facts: Facts, closed: Entry, listed: Mapping[bytes, trees.Entry
     for path in sorted({*listed, *found, *map(os.fsencode, later)}):
         text = os.fsdecode(path)
         sha256, line = later.get(text, ("", closed.seq))
-        expected = listed.get(path)
-        if sha256:
-            expected = trees.Entry(path, "f", "", -1, sha256)
+        expected = trees.Entry(path, "f", "", -1, sha256) if sha256 else listed.get(path)
+        if expected is not None and not sha256 and _is_of_replaced_report(text, later):
+            expected = None
+        if expected is None and path not in found:
+            continue
         what = _difference(facts, text, found.get(path), expected)
         if what and not (expected is None and _is_of_new_report(text, later)):
             yield trees.shown(text), f"{what} (line {line} of the ledger)"
@@ -172,7 +174,7 @@ def _files(facts: Facts) -> dict[bytes, Kind]:
 
 def _difference(facts: Facts, path: str, kind: Kind | None, listed: trees.Entry | None) -> str:
     if listed is None:
-        return "was not there when the campaign was closed: added"
+        return "is no file of the campaign as it was closed: added"
     if kind is None:
         return "is not there: removed after the campaign was closed"
     if kind.value != listed.kind:
@@ -207,6 +209,12 @@ def _is_of_new_report(path: str, later: Mapping[str, tuple[str, int]]) -> bool:
     """Return whether a file is evidence of a candidate that was reported on after closing: rebuilt by another check."""
     parts = path.split("/")
     return len(parts) == 4 and path.startswith(f"{names.evidence(parts[1])}/") and names.verdict(parts[1]) in later
+
+
+def _is_of_replaced_report(path: str, later: Mapping[str, tuple[str, int]]) -> bool:
+    """Return whether a file belonged to a report in whose place a later one was put."""
+    parts = path.split("/")
+    return len(parts) > 3 and path.startswith(f"{names.report(parts[1])}/") and names.verdict(parts[1]) in later
 
 
 # --- the counts -------------------------------------------------------------------------------------------------------

@@ -66,7 +66,11 @@ def _digest_of(path: str, check: Check) -> str:
         for folder, why in digests.unreadable.items():
             raise EvidenceError(f"{path}/{folder}", f"cannot be listed: {why}")
         digests.hash_ahead()
-        return trees.tree_digest(trees.entries_on_disk(digests, "", check, {}))
+        inside = Check(name=check.name, title=check.title)
+        found = trees.tree_digest(trees.entries_on_disk(digests, "", inside, {}))
+    for finding in inside.findings:
+        check.tampered(f"{path}/{finding.where}", finding.what)
+    return found
 
 
 def _is_amended(facts: Facts, what: str) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import os
 from pathlib import Path
 from typing import Any
 
@@ -73,6 +74,11 @@ def test_changed_data_is_named_by_its_path(home: SealedHome, data: Path) -> None
     text = said(deep(home, "data"))
     assert f"{data / 'one.bin'}: data set one is not what was frozen" in text
     assert f"{data / 'shards'}: data set shards is not what was frozen" in text
+
+
+def test_what_cannot_be_data_is_named_by_its_path(home: SealedHome, data: Path) -> None:
+    os.mkfifo(data / "shards" / "pipe")
+    assert f"{data / 'shards' / 'pipe'}: is no file or folder" in said(deep(home, "data"))
 
 
 def test_data_that_an_amendment_tells_of_is_no_finding(home: SealedHome, data: Path) -> None:

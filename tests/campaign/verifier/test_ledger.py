@@ -294,17 +294,17 @@ FILES: dict[str, tuple[Damage, str]] = {
     ),
     "added": (
         lambda home: home.write("accounting/1.txt", b""),
-        "accounting/1.txt: was not there when the campaign was closed",
+        "accounting/1.txt: is no file of the campaign as it was closed",
     ),
     "added evidence": (
         lambda home: home.write("evaluations/c1/evidence/pairs.csv", b""),
-        "evidence/pairs.csv: was not there",
+        "evidence/pairs.csv: is no file of",
     ),
     "a link": (
         lambda home: link(home.root / "frozen/campaign.toml"),
         "frozen/campaign.toml: is of another kind",
     ),
-    "a pipe": (lambda home: os.mkfifo(home.root / "pipe"), "pipe: was not there when"),
+    "a pipe": (lambda home: os.mkfifo(home.root / "pipe"), "pipe: is no file of"),
     "the list": (lambda home: home.edit("seal.json", lambda value: value["files"].pop()), "seal.json: not the list"),
     "no list": (lambda home: (home.root / "seal.json").unlink(), "seal.json: is not there"),
 }
@@ -362,7 +362,7 @@ def test_a_report_after_closing_tells_of_its_own_files_and_of_no_others(home: Se
         home.write(f"{folder}/{name}.json", name.encode())
     home.write(f"{folder}/report/report.html", b"page")
     home.write(f"{folder}/evidence/pairs.csv", b"")
-    assert texts(home, "closing").count("was not there") == 4
+    assert texts(home, "closing").count("added") == 4
     files = {"report.html": sha256(b"page")}
     home.acts.append(("reported", {**REPORT, "candidate": home.candidate, "outcome": "pass", "files": files}))
     home.write_ledger()
@@ -371,9 +371,26 @@ def test_a_report_after_closing_tells_of_its_own_files_and_of_no_others(home: Se
     home.write(f"{folder}/report/report.html", b"egap")
     (home.root / folder / "verdict.json").unlink()
     said = texts(home, "closing")
-    assert f"{folder}/report/more.csv: was not there" in said
+    assert f"{folder}/report/more.csv: is no file of" in said
     assert f"{folder}/report/report.html: changed after it was listed" in said
     assert f"{folder}/verdict.json: is not there" in said
+
+
+def test_a_report_after_closing_may_have_other_files_than_the_one_before(tmp_path: Path) -> None:
+    home = SealedHome(tmp_path / "home")
+    home.freeze()
+    home.freeze_candidate()
+    folder = f"evaluations/{home.candidate}"
+    for name in ("verdict.json", "provenance.json", "report/old.csv", "report/report.html"):
+        home.write(f"{folder}/{name}", name.partition(".")[0].encode())
+    home.close()
+    files = {"report.html": sha256(b"page")}
+    home.acts.append(("reported", {**REPORT, "candidate": home.candidate, "outcome": "pass", "files": files}))
+    home.write_ledger()
+    home.write(f"{folder}/report/report.html", b"page")
+    assert f"{folder}/report/old.csv: is no file of" in texts(home, "closing")
+    (home.root / folder / "report/old.csv").unlink()
+    assert texts(home, "closing") == ""
 
 
 def test_a_list_without_an_act_is_what_a_killed_closing_leaves(home: SealedHome) -> None:
