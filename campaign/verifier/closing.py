@@ -92,6 +92,9 @@ def check(facts: Facts, check: Check) -> None:
     with check.each():
         _check_counts(facts, entry, closed["counts"], len(listed))
     check.remark(f"{len(listed)} files listed at closing")
+    later = [one.act for one in facts.entries if one.seq > entry.seq]
+    if later:
+        check.remark(f"{len(later)} acts after it, which no head line covers: {', '.join(dict.fromkeys(later))}")
 
 
 def check_head(facts: Facts, check: Check) -> None:

@@ -400,6 +400,16 @@ def test_a_list_without_an_act_is_what_a_killed_closing_leaves(home: SealedHome)
     assert {one.where for one in findings(home, "closing")} == {"seal.json", "ledger.jsonl"}
 
 
+def test_acts_after_closing_are_said_to_be_covered_by_no_head_line(closed: tuple[SealedHome, str]) -> None:
+    home, line = closed
+    home.acts.append(("unlocked", {"owner": {}, "reason": "x"}))
+    home.write_ledger()
+    verification = verified(home, head=line)
+    (remarks,) = [one.remarks for one in verification.checks.made if one.name == "closing"]
+    assert "1 acts after it, which no head line covers: unlocked" in remarks
+    assert verification.tier is Tier.ANCHORED
+
+
 # --- the head ---------------------------------------------------------------------------------------------------------
 
 
