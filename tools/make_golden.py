@@ -36,8 +36,8 @@ def install(folder: Path, *packages: str) -> Path:
     if not folder.exists():
         subprocess.run([sys.executable, "-m", "venv", folder], check=True)
     programs = folder / "bin"
-    pip: list[str | Path] = [programs / "python", "-m", "pip", "install", "--quiet", "--constraint", ROOT / "requirements.lock"]
-    subprocess.run([*pip, *packages], check=True)
+    constraint = f"--constraint={ROOT / 'requirements.lock'}"
+    subprocess.run([programs / "python", "-m", "pip", "install", "--quiet", constraint, *packages], check=True)
     return programs
 
 
