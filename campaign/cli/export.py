@@ -1,4 +1,4 @@
-"""``campaign export`` and ``campaign extract``."""
+"""``campaign export``."""
 
 from __future__ import annotations
 
@@ -9,17 +9,15 @@ import click
 
 from campaign.cli.options import absolute, home_option, json_option, working_folder
 from campaign.cli.output import Output
-from campaign.errors import EvidenceError, StateError
+from campaign.errors import StateError
 from campaign.exporting.choose import Choice, Withheld, choose
 from campaign.exporting.crate import dump_crate
 from campaign.exporting.write import dump_listing, write_archive
-from campaign.files import refusal
 from campaign.frozen import check_recorded, read_frozen
 from campaign.paths import HomePaths
 from campaign.record.head import read_head
 from campaign.record.ledger import head, read_entries
-from campaign.verifier import findings
-from campaign.verifier.archive import CRATE, EXPORT, extract
+from campaign.verifier.archive import CRATE, EXPORT
 
 
 @click.command
@@ -90,21 +88,3 @@ def command(
         lines.append(f"withheld: {value['withheld']} files, {value['withheld_bytes']} bytes; their digests are in it")
     lines.append(f"to check it: campaign verify --home {done.path}")
     output.result("\n".join(lines), value)
-
-
-@click.command
-@click.argument("archive", type=click.Path(path_type=Path, exists=True, dir_okay=False))
-@click.argument("into", type=click.Path(path_type=Path))
-@json_option
-def extract_command(*, archive: Path, into: Path, output: Output) -> None:
-    """Unpack an archive of `campaign export` into a new folder, refusing whatever its own listing does not name."""
-    target = absolute(into)
-    if target.exists():
-        raise StateError("there is something already", where=str(target), hint="name a folder that is not there yet")
-    try:
-        folder = extract(absolute(archive), target)
-    except findings.EvidenceError as error:
-        raise EvidenceError(error.what, where=f"{archive}: {error.where}") from error
-    except OSError as error:
-        raise refusal(error, target) from error
-    output.result(f"{folder}\nto check it: campaign verify --home {folder}", {"folder": str(folder)})

@@ -33,7 +33,7 @@ def copy_home(source: Path, target: Path) -> None:
         InfrastructureError: There is no room for it, or something cannot be read.
     """
     with files.writing(target):
-        shutil.copytree(source, target, symlinks=True, ignore_dangling_symlinks=True)
+        shutil.copytree(source, target, symlinks=True)
 
 
 def link_home(source: Path, target: Path) -> None:
