@@ -5,7 +5,7 @@ from __future__ import annotations
 import enum
 import os
 import stat
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -70,6 +70,7 @@ def choose(paths: HomePaths, choice: Choice) -> Contents:
     withheld: list[File] = []
     folders: list[str] = []
     links: list[tuple[str, str]] = []
+    kind_of = _kinds(paths)
     for path, entry in _walk(paths):
         whole = paths.root / path
         if stat.S_ISLNK(entry.st_mode):
@@ -83,7 +84,7 @@ def choose(paths: HomePaths, choice: Choice) -> Contents:
                 sha256=files.sha256_regular(whole),
                 is_executable=bool(entry.st_mode & stat.S_IXUSR),
             )
-            (withheld if _is_withheld(paths, whole, file, choice) else held).append(file)
+            (withheld if _is_withheld(kind_of(whole), file, choice) else held).append(file)
         else:
             raise EvidenceError("neither a file nor a folder nor a link", where=str(whole))
     return Contents(files=tuple(held), withheld=tuple(withheld), folders=tuple(folders), links=tuple(links))
@@ -98,7 +99,8 @@ def _walk(paths: HomePaths) -> Iterator[tuple[str, os.stat_result]]:
         folder = pending.pop()
         with os.scandir(folder) as listed:
             entries = sorted(listed, key=lambda item: os.fsencode(item.name))
-        kept = [one for one in entries if Path(one.path) not in own and not is_leftover(one.name)]
+        is_source = Path(folder).is_relative_to(paths.frozen)  # where a file may have any name
+        kept = [one for one in entries if Path(one.path) not in own and (is_source or not is_leftover(one.name))]
         if not kept and folder != paths.root:
             yield os.path.relpath(folder, paths.root), folder.lstat()
         for entry in kept:
@@ -108,23 +110,24 @@ def _walk(paths: HomePaths) -> Iterator[tuple[str, os.stat_result]]:
                 yield os.path.relpath(entry.path, paths.root), entry.stat(follow_symlinks=False)
 
 
-def _is_withheld(paths: HomePaths, whole: Path, file: File, choice: Choice) -> bool:
-    kind = _kind(paths, whole)
+def _is_withheld(kind: Withheld | None, file: File, choice: Choice) -> bool:
     if kind is None:
         return False
     return kind in choice.kinds or (choice.above_bytes is not None and file.num_bytes > choice.above_bytes)
 
 
-def _kind(paths: HomePaths, whole: Path) -> Withheld | None:
-    """Return as what a file may be withheld; None for what no verification can do without."""
+def _kinds(paths: HomePaths) -> Callable[[Path], Withheld | None]:
+    """Return what says as what a file may be withheld: None for what no verification can do without."""
     sides = [paths.baseline, *(paths.candidate(one.name) for one in paths.candidates.glob("*"))]
-    for side in sides:
-        if whole == side.patch or whole.is_relative_to(side.tree):
-            return Withheld.SOURCE
-    if whole.is_relative_to(paths.inputs):
-        return Withheld.INPUTS if whole.suffix == ".safetensors" else None
-    if whole.is_relative_to(paths.attempts) and "checkpoints" in whole.relative_to(paths.attempts).parts:
-        return Withheld.CHECKPOINTS if "files" in whole.relative_to(paths.attempts).parts else None
-    if whole.suffix == ".log":
-        return Withheld.LOGS
-    return None
+
+    def kind_of(whole: Path) -> Withheld | None:
+        if whole.is_relative_to(paths.frozen):
+            is_source = any(whole == side.patch or whole.is_relative_to(side.tree) for side in sides)
+            return Withheld.SOURCE if is_source else None
+        if whole.is_relative_to(paths.inputs):
+            return Withheld.INPUTS if whole.suffix == ".safetensors" else None
+        if whole.is_relative_to(paths.attempts) and "checkpoints" in whole.relative_to(paths.attempts).parts:
+            return Withheld.CHECKPOINTS if "files" in whole.relative_to(paths.attempts).parts else None
+        return Withheld.LOGS if whole.suffix == ".log" else None
+
+    return kind_of
