@@ -47,10 +47,8 @@ def check(facts: Facts, check: Check) -> None:
     history = history_of(facts)
     lines: list[Line] = []
     for number, entry in enumerate(history.accounted, start=1):
-        try:
+        with check.each():
             lines += _read(facts, entry, number)
-        except EvidenceError as error:
-            check.tampered(error.where, error.what)
     for where, what in _strangers(facts, len(history.accounted)):
         check.tampered(where, what)
     for where, what in _unknown_jobs(history, lines):
@@ -163,11 +161,8 @@ def _check_absent(history: History, lines: Iterable[Line], check: Check) -> None
 
 def _ended_seq(history: History, submission: Submission) -> int:
     """Return the ledger's number by which all attempts of a submission were known to have ended; 0 until then."""
-    seqs = []
-    for allocation in submission.allocations:
-        for name in history.allocations[allocation].planned:
-            known = [one.seq for one in (history.seen.get(name), history.ended.get(name)) if one is not None]
-            seqs.append(min(known, default=0))
+    planned = [name for one in submission.allocations for name in history.allocations[one].planned]
+    seqs = [history.known_from(name) for name in planned]
     return max(seqs, default=0) if all(seqs) else 0
 
 

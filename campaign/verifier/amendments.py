@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from . import names, tables
+from . import columns, names, tables
 from .facts import Facts
-from .findings import Check, EvidenceError
+from .findings import Check
 from .history import Amendment, History, history_of, where_of
+from .rows import VOID
 from .strict import Node
 
-VOID = "void"
 _TEXTS = ("what", "changed", "by", "reason", "keep_reason")
 
 
@@ -23,22 +23,16 @@ def check(facts: Facts, check: Check) -> None:
     """
     history = history_of(facts)
     for amendment in history.amendments:
-        try:
+        with check.each():
             for what in _faults(facts, history, amendment):
                 check.tampered(where_of(amendment.entry), what)
-        except EvidenceError as error:
-            check.tampered(error.where, error.what)
     for entry in history.decided:
-        try:
+        with check.each():
             for what in _faults_of_decision(facts, Node(entry.data, where_of(entry)), entry.seq):
                 check.tampered(where_of(entry), what)
-        except EvidenceError as error:
-            check.tampered(error.where, error.what)
     for candidate in facts.candidates:
-        try:
+        with check.each():
             _check_evidence(facts, history, candidate, check)
-        except EvidenceError as error:
-            check.tampered(error.where, error.what)
     num_void = sum(history.voided(slot) for slot in {slot for one in history.amendments for slot in one.void})
     num_decisions = len(history.decided)
     check.remark(f"{len(history.amendments)} amendments, {num_void} void attempts, {num_decisions} decisions")
@@ -64,17 +58,12 @@ def _faults(facts: Facts, history: History, amendment: Amendment) -> Iterator[st
         if number != made or number <= history.voided(slot, before=amendment.entry.seq):
             yield f"makes {number} attempt(s) at {slot} void, where {made} had been made"
         for one in before:
-            if not _had_ended(history, one.name, amendment.entry.seq):
+            if not 0 < history.known_from(one.name) < amendment.entry.seq:
                 yield f"makes {one.name} void, which had not ended"
     was_shown = _was_shown(history, amendment)
     if node["after_report"].as_flag() != was_shown:
         said = "before any report" if was_shown else "after a report"
         yield f"says that it was made {said} had shown what becomes void, and the ledger says otherwise"
-
-
-def _had_ended(history: History, name: str, seq: int) -> bool:
-    known = (history.seen.get(name), history.ended.get(name))
-    return any(one is not None and one.seq < seq for one in known)
 
 
 def _was_shown(history: History, amendment: Amendment) -> bool:
@@ -85,11 +74,9 @@ def _was_shown(history: History, amendment: Amendment) -> bool:
         if not already < planned.attempt <= amendment.voided_attempts.get(planned.slot, 0):
             continue
         owner = planned.slot.partition("/")[0]
-        known = [
-            one.seq for one in (history.seen.get(planned.name), history.ended.get(planned.name)) if one is not None
-        ]
+        known = history.known_from(planned.name) or seq
         for candidate, reports in history.reports.items():
-            if owner in ("baseline", candidate) and any(min(known, default=seq) < one < seq for one in reports):
+            if owner in ("baseline", candidate) and any(known < one < seq for one in reports):
                 return True
     return False
 
@@ -121,10 +108,10 @@ def _faults_of_decision(facts: Facts, node: Node, seq: int) -> Iterator[str]:
 
 def _check_evidence(facts: Facts, history: History, candidate: str, check: Check) -> None:
     """Check that attempts.csv calls void what amendments made void, and nothing else."""
-    path = f"{names.evidence(candidate)}/{tables.ATTEMPTS_TABLE}"
+    path = f"{names.evidence(candidate)}/{columns.ATTEMPTS}"
     if not facts.digests.is_file(path):
         return
-    header = tables.headers(facts)[tables.ATTEMPTS_TABLE]
+    header = tables.headers(facts)[columns.ATTEMPTS]
     reported = max(history.reports.get(candidate, [0]))
     for line, row in enumerate(tables.parse(facts.digests.read(path), header, path), start=2):
         said = row["ending"] == VOID

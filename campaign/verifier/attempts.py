@@ -46,10 +46,8 @@ def check(facts: Facts, check: Check) -> None:
     history = history_of(facts)
     left = {name: _read_left(facts, history, one, check) for name, one in history.allocations.items()}
     for planned in facts.planned.values():
-        try:
+        with check.each():
             _check_one(facts, history, planned, left[planned.allocation], check)
-        except EvidenceError as error:
-            check.tampered(error.where, error.what)
     for where, what in faults_of_retries(facts, history):
         check.tampered(where, what)
     for where, what in _copied(facts):
@@ -64,14 +62,10 @@ def check(facts: Facts, check: Check) -> None:
 def _read_left(facts: Facts, history: History, allocation: Allocation, check: Check) -> Left:
     job: Job | None = None
     named: dict[str, str] | None = None
-    try:
+    with check.each():
         job = _read_job(facts, history, allocation)
-    except EvidenceError as error:
-        check.tampered(error.where, error.what)
-    try:
+    with check.each():
         named = _read_ended(facts, allocation)
-    except EvidenceError as error:
-        check.tampered(error.where, error.what)
     return Left(job=job, receipts=named)
 
 

@@ -12,6 +12,7 @@ from . import names, trees
 from .digests import Kind
 from .facts import Entry, Facts
 from .findings import Check
+from .history import history_of
 from .strict import Node
 
 HEAD = "campaign-head/1"
@@ -90,7 +91,7 @@ def check(facts: Facts, check: Check) -> None:
     for where, what in _differences(facts, entry, listed):
         check.tampered(where, what)
     with check.each():
-        _check_counts(facts, entry, closed["counts"], len(listed))
+        _check_counts(facts, closed["counts"], len(listed))
     check.remark(f"{len(listed)} files listed at closing")
     later = [one.act for one in facts.entries if one.seq > entry.seq]
     if later:
@@ -223,38 +224,19 @@ def _is_of_replaced_report(path: str, later: Mapping[str, tuple[str, int]]) -> b
 # --- the counts -------------------------------------------------------------------------------------------------------
 
 
-def _check_counts(facts: Facts, closed: Entry, said: Node, num_files: int) -> None:
+def _check_counts(facts: Facts, said: Node, num_files: int) -> None:
     """Count again what the act counts, from protocol and ledger."""
-    counted = {**_count_acts(facts, closed), "files": num_files}
+    history = history_of(facts)
+    counted = {
+        "attempts": len({(one.slot, one.attempt) for one in history.planned.values()}),
+        "allocations": len(history.allocations),
+        "receipts": len(history.seen),
+        "candidates": len(history.candidates),
+        "files": num_files,
+    }
     protocol = Node(facts.protocol, names.PROTOCOL)
     sides = [slot["side"].as_text() for slot in protocol["slots"].items()]
     counted["slots"] = sides.count("baseline") + sides.count("candidate") * counted["candidates"]
     said.only(_COUNTS)
     for name in _COUNTS:
         said[name].must_be(counted[name], "counting again")
-
-
-def _count_acts(facts: Facts, closed: Entry) -> dict[str, int]:
-    attempts: set[tuple[str, int]] = set()
-    allocations: set[str] = set()
-    receipts: set[str] = set()
-    candidates: set[str] = set()
-    for entry in facts.entries:
-        if entry.seq >= closed.seq:
-            break
-        node = Node(entry.data, f"{names.LEDGER}:{entry.seq}")
-        if entry.act == "intent":
-            for allocation in node["allocations"].items():
-                allocations.add(allocation["allocation"].as_text())
-                for one in allocation["attempts"].items():
-                    attempts.add((one["slot"].as_text(), one["attempt"].as_whole(1)))
-        elif entry.act in ("sealed", "collected"):
-            receipts.update(name for name, _ in node["receipts"].fields())
-        elif entry.act == "froze_candidate":
-            candidates.add(node["candidate"].as_text())
-    return {
-        "attempts": len(attempts),
-        "allocations": len(allocations),
-        "receipts": len(receipts),
-        "candidates": len(candidates),
-    }

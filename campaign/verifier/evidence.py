@@ -9,8 +9,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from . import columns, names, rows
+from .closing import closed_by
 from .facts import Candidate, Entry, Facts
-from .findings import Check, EvidenceError
+from .findings import Check
 from .strict import Node
 
 IDENTITY = "identity.json"
@@ -37,10 +38,8 @@ def check(facts: Facts, check: Check) -> None:
     if not facts.candidates:
         check.incomplete(names.CANDIDATES, "no candidate has been frozen: there is nothing to judge")
     for candidate in facts.candidates.values():
-        try:
+        with check.each():
             _check_candidate(facts, check, candidate)
-        except EvidenceError as error:
-            check.tampered(error.where, error.what)
 
 
 def rebuilt(facts: Facts) -> dict[str, Rebuilt]:
@@ -55,14 +54,9 @@ def last_report(facts: Facts, candidate: str) -> Entry | None:
     return next((one for one in acts if one.data.get("candidate") == candidate), None)
 
 
-def is_closed(facts: Facts) -> bool:
-    """Return whether the campaign was closed, after which nothing may be under way any more."""
-    return any(one.act == "closed" for one in facts.entries)
-
-
 def missing(facts: Facts, check: Check, where: str, what: str) -> None:
     """Say that something a report left is gone: a report that is made again removes it for a while."""
-    if is_closed(facts):
+    if closed_by(facts) is not None:
         check.tampered(where, f"{what}, and the campaign is closed")
     else:
         check.incomplete(where, f"{what}: campaign report")

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from . import names
 from .digests import Kind
 from .facts import Facts
-from .findings import Check, EvidenceError
+from .findings import Check
 from .history import history_of, where_of
 from .strict import Node
 
@@ -21,13 +21,11 @@ def check(facts: Facts, check: Check) -> None:
     """
     history, known = history_of(facts), dict[str, str]()
     for entry in history.fallbacks:
-        try:
+        with check.each():
             for path, digest in _named(facts, Node(entry.data, where_of(entry))):
                 known[path] = digest
                 if contradiction := facts.digests.contradiction(path, None, digest):
                     check.tampered(path, f"not what the ledger's line {entry.seq} names: {contradiction}")
-        except EvidenceError as error:
-            check.tampered(error.where, error.what)
     for found in facts.digests.below(names.FALLBACKS):
         is_leftover = any(names.is_leftover(part) for part in found.path.split("/"))
         if found.kind is Kind.FOLDER or found.path in known or is_leftover:

@@ -129,10 +129,8 @@ def _check_side(facts: Facts, check: Check, folder: str, side: Node) -> None:
     if contradiction := facts.digests.contradiction(path, None, side["changes_sha256"].as_digest()):
         check.tampered(path, f"not the changes that were frozen: {contradiction}")
     listed: dict[bytes, trees.Entry] = {}
-    try:
+    with check.each():
         listed = trees.read_listing(facts.document(names.listing(folder)))
-    except EvidenceError as error:
-        check.tampered(error.where, error.what)
     tree = names.tree(folder)
     if not facts.digests.is_folder(tree):
         raise EvidenceError(tree, "is not there: removed")

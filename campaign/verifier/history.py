@@ -147,6 +147,14 @@ class History:
         ]
         return max(made, default=0)
 
+    def known_from(self, name: str) -> int:
+        """Return the ledger's number of the first act that says how an attempt or a segment ended; 0 until then.
+
+        Args:
+            name: Its name in the ledger.
+        """
+        return min((one.seq for one in (self.seen.get(name), self.ended.get(name)) if one is not None), default=0)
+
     def slots(self) -> dict[str, list[Planned]]:
         """Return what was planned at each slot, in the ledger's order."""
         found: dict[str, list[Planned]] = {}

@@ -9,6 +9,7 @@ import hashlib
 from collections.abc import Iterator
 
 from . import names, strict
+from .closing import closed_by
 from .facts import Candidate, Entry, Facts
 from .findings import Check, EvidenceError
 from .strict import Node
@@ -56,7 +57,7 @@ def check(facts: Facts, check: Check) -> None:
     """
     data = facts.digests.read(names.LEDGER)
     facts.entries = _read_chain(data, check)
-    closed = next((entry for entry in facts.entries if entry.act == "closed"), None)
+    closed = closed_by(facts)
     _check_torn(facts, check, data, is_closed=closed is not None)
     for where, what in _misplaced(facts.entries):
         check.tampered(where, what)

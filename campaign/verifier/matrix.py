@@ -58,10 +58,8 @@ def check(facts: Facts, check: Check) -> None:
         for where, what in _faults_of_numbers(slot, tries):
             check.tampered(where, what)
     for allocation in history.allocations.values():
-        try:
+        with check.each():
             _check_allocation(facts, history, allocation)
-        except EvidenceError as error:
-            check.tampered(error.where, error.what)
     for where, what in (*_strangers(facts, history), *_faults_of_pruning(history)):
         check.tampered(where, what)
     check.remark(f"{len(facts.slots)} slots, {len(facts.planned)} attempts and segments planned")

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from . import names, tables
 from .facts import Facts, Sealed, Slot
-from .findings import Check, EvidenceError
+from .findings import Check
 from .receipts import COMPLETED
 from .strict import Node
 
@@ -30,12 +30,10 @@ def check(facts: Facts, check: Check) -> None:
         slot = facts.slots[sealed.planned.slot]
         if sealed.receipt["ending"] != COMPLETED:
             continue
-        try:
+        with check.each():
             for where, what in _faults(facts, sealed, slot):
                 check.tampered(where, what)
             num_unlike += len(_bytecodes(sealed)) > 1
-        except EvidenceError as error:
-            check.tampered(error.where, error.what)
         num_pairs += slot.kind in PAIRED
     check.remark(f"{num_pairs} completed pairs and cases")
     if num_unlike:

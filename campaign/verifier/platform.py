@@ -62,10 +62,8 @@ def check(facts: Facts, check: Check) -> None:
         planned = sealed.planned
         if sealed.receipt["ending"] != COMPLETED or planned.attempt <= history.voided(planned.slot):
             continue
-        try:
+        with check.each():
             _put(strata, sealed, read(sealed))
-        except EvidenceError as error:
-            check.tampered(error.where, error.what)
     for where, what in _faults_of_interpreters(facts, history):
         check.tampered(where, what)
     for index, stratum in enumerate(strata):

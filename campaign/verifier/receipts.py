@@ -12,7 +12,7 @@ from functools import partial
 from hashlib import sha256
 from typing import Any, NamedTuple
 
-from . import names, tables
+from . import columns, names, tables
 from .digests import Kind
 from .facts import Facts, Planned, Sealed, Slot
 from .findings import EvidenceError
@@ -250,7 +250,7 @@ def _check_file(reading: Reading, start: Node, listed: Listed) -> None:
     data = _read_table(reading.facts, path) if listed.name in headers else None
     if contradiction := reading.facts.digests.contradiction(path, listed.num_bytes, listed.sha256):
         raise EvidenceError(path, f"changed after it was sealed: {contradiction}")
-    if listed.name == tables.ATTEMPTS_TABLE:
+    if listed.name == columns.ATTEMPTS:
         raise EvidenceError(path, "no attempt writes this table")
     if data is None:
         return

@@ -26,10 +26,8 @@ def check(facts: Facts, check: Check) -> None:
         if act is None:
             _check_unreported(facts, check, candidate)
             continue
-        try:
+        with check.each():
             _check_report(facts, check, candidate, act)
-        except EvidenceError as error:
-            check.tampered(error.where, error.what)
 
 
 def _check_unreported(facts: Facts, check: Check, candidate: Candidate) -> None:

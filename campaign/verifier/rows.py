@@ -14,10 +14,9 @@ from . import columns, names
 from .facts import Facts, Planned, Sealed
 from .findings import EvidenceError
 from .history import History, history_of
+from .retries import CUTS
 from .strict import Node
 
-CUTS = frozenset({"time_limit", "preempted", "node_fail", "lost", "cancelled", "no_space"})
-"""Endings of a segment after which the same attempt at a run goes on in another one."""
 VOID = "void"
 _MEMO = "rows"
 

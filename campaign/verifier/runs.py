@@ -77,10 +77,8 @@ def check(facts: Facts, check: Check) -> None:
     num_checkpoints = 0
     for (name, _), chain in chains.items():
         slot = facts.slots[name]
-        try:
+        with check.each():
             num_checkpoints += _check_run(facts, history, slot, chain, check)
-        except EvidenceError as error:
-            check.tampered(error.where, error.what)
     for where, what in _faults_of_pilots(facts):
         check.tampered(where, what)
     check.remark(f"{len(chains)} attempts at runs, {num_checkpoints} checkpoints")

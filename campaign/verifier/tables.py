@@ -16,8 +16,6 @@ from .strict import Node
 PAIRS, WINDOWS, BASELINE = "pairs.csv", "windows.csv", "baseline.csv"
 NUMERICAL, VACUITY = "numerical.csv", "vacuity.csv"
 CONVERGENCE, CURVES = "convergence.csv", "curves.csv"
-ATTEMPTS_TABLE = "attempts.csv"
-"""Written by no attempt."""
 WRITES: Mapping[str, tuple[str, ...]] = {
     "pilot": (),
     "solo": (BASELINE,),

@@ -44,12 +44,10 @@ def check(facts: Facts, check: Check, *, is_tampered: bool, timeout_s: float = e
         if act is None or built is None:
             check.incomplete(names.verdict(candidate.id), "no verdict to derive again: campaign report")
             continue
-        try:
+        with check.each():
             _check_stored(facts, check, candidate, act)
             if facts.options.execute:
                 _check_derived(facts, check, candidate, act, _run(facts, program, built, timeout_s))
-        except EvidenceError as error:
-            check.tampered(error.where, error.what)
 
 
 # --- what the ledger says of earlier reports --------------------------------------------------------------------------
