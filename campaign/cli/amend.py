@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import time
 import typing
 from collections.abc import Mapping
@@ -10,10 +9,10 @@ from typing import Any
 
 import click
 
-from campaign.cli.options import home_option, json_option
+from campaign.cli.options import home_option, json_option, require_yes
 from campaign.cli.output import Output
 from campaign.documents import Change
-from campaign.errors import ConfigError, StateError
+from campaign.errors import ConfigError
 from campaign.frozen import read_frozen
 from campaign.paths import HomePaths
 from campaign.record.amendments import Wish, amend, describe, propose
@@ -59,9 +58,7 @@ def command(
     shown = propose(desk, wish, output.note)
     if not yes:
         output.note(describe(shown))
-        if not sys.stdin.isatty():
-            raise StateError("an amendment needs a yes", why="standard input is not a terminal", hint="add --yes")
-        click.confirm("Make these attempts void? It cannot be undone.", abort=True, err=True)
+        require_yes("an amendment", "Make these attempts void? It cannot be undone.")
     entry = amend(desk, wish, shown)
     said = f"ledger entry {entry.seq}\n{describe(shown)}\nnext: campaign submit, then campaign report"
     output.result(said, {"seq": entry.seq, "at": entry.at, **entry.data})

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 import time
 
 import click
 
-from campaign.cli.options import home_option, json_option
+from campaign.cli.options import home_option, json_option, require_yes
 from campaign.cli.output import Output
-from campaign.errors import StateError
 from campaign.frozen import read_frozen
 from campaign.paths import HomePaths
 from campaign.submission.desk import open_desk
@@ -29,9 +27,7 @@ def command(home: HomePaths, output: Output, reason: str, yes: bool) -> None:
     desk = open_desk(home, read_frozen(home), time.time)
     names = unfinished(desk.view(""))
     if names and not yes:
-        if not sys.stdin.isatty():
-            raise StateError("cancelling needs a yes", why="standard input is not a terminal", hint="add --yes")
-        click.confirm(f"End {len(names)} allocation(s)?", abort=True, err=True)
+        require_yes("cancelling", f"End {len(names)} allocation(s)?")
     done = cancel(desk, reason, output.note)
     said = f"asked {len(done.allocations)} allocation(s) to end" if done.allocations else "nothing is under way"
     output.result(said, {"allocations": list(done.allocations), "jobs": list(done.jobs), "reason": reason})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -77,6 +78,22 @@ def _is_file(path: Path) -> bool:
         return path.is_file()
     except OSError as error:
         raise files.refusal(error, path, "cannot be looked at") from error
+
+
+def require_yes(doing: str, question: str, *, hint: str = "add --yes") -> None:
+    """Ask whoever is at the terminal, and end the command unless the answer is yes.
+
+    Args:
+        doing: What needs a yes, for messages.
+        question: What is asked.
+        hint: What to try where nobody can be asked.
+
+    Raises:
+        StateError: There is no terminal.
+    """
+    if not sys.stdin.isatty():
+        raise StateError(f"{doing} needs a yes", why="standard input is not a terminal", hint=hint)
+    click.confirm(question, abort=True, err=True)
 
 
 def home_option(function: Callable[..., Any]) -> Callable[..., Any]:

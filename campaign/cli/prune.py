@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from collections.abc import Sequence
 
 import click
 
-from campaign.cli.options import home_option, json_option
+from campaign.cli.options import home_option, json_option, require_yes
 from campaign.cli.output import Output
-from campaign.errors import StateError
 from campaign.frozen import read_frozen
 from campaign.paths import HomePaths
 from campaign.record.amendments import require_text
@@ -42,9 +40,7 @@ def command(*, home: HomePaths, output: Output, reports: bool, reason: str, yes:
     for line in _lines(home, shown):
         output.note(line)
     if not yes:
-        if not sys.stdin.isatty():
-            raise StateError("pruning needs a yes", why="standard input is not a terminal", hint="add --yes")
-        click.confirm(f"Remove {len(shown)} item(s)?", abort=True, err=True)
+        require_yes("pruning", f"Remove {len(shown)} item(s)?")
     with Ledger.open(home, time.time) as ledger:
         done = prune(home, ledger, shown, _find(desk, reports=reports), said)
     output.result(f"removed {done.files} file(s), {done.bytes} bytes", done.to_json())

@@ -11,10 +11,10 @@ from typing import Literal, get_args
 
 import click
 
-from campaign.cli.options import home_option, json_option
+from campaign.cli.options import home_option, json_option, require_yes
 from campaign.cli.output import Output
 from campaign.documents import Phase
-from campaign.errors import ExitCode, StateError
+from campaign.errors import ExitCode
 from campaign.frozen import read_frozen
 from campaign.paths import HomePaths
 from campaign.submission import text
@@ -150,14 +150,8 @@ class _Run:
     def _confirm(self) -> None:
         if self.yes or self.confirmed:
             return
-        if not sys.stdin.isatty():
-            raise StateError(
-                "submitting needs a yes",
-                why="standard input is not a terminal",
-                hint="look at the plan, then add --yes",
-            )
         also = " This, and later what becomes possible?" if self.wait else ""
-        click.confirm(f"Submit?{also}", abort=True, err=True)
+        require_yes("submitting", f"Submit?{also}", hint="look at the plan, then add --yes")
         self.confirmed = True
 
     def _tell(self, order: Order, view: View) -> None:
