@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime as dt
 import time
 
 import click
@@ -17,6 +16,7 @@ from campaign.paths import HomePaths
 from campaign.record.decisions import Recorded, Wish, decide, listed
 from campaign.record.ledger import Ledger, read_entries
 from campaign.submission.choose import find_candidate
+from reports.times import date
 
 
 @click.command()
@@ -83,18 +83,10 @@ def describe(made: Recorded) -> str:
         "default": f"the default is {act.side}",
         "retire": "retiring the baseline is REFUSED" if act.refused else "the baseline is retired",
     }[act.kind]
-    lines = [f"ledger entry {made.seq}, {_date(made.at)}: {what}{about}", f"  by {act.by}: {act.reason}"]
+    lines = [f"ledger entry {made.seq}, {date(made.at)}: {what}{about}", f"  by {act.by}: {act.reason}"]
     if act.why:
         lines.append(f"  refused because {act.why}")
     return "\n".join(lines)
-
-
-def _date(at: float) -> str:
-    """Return a time in words; what no calendar holds is given in seconds."""
-    try:
-        return dt.datetime.fromtimestamp(at, tz=dt.UTC).strftime("%Y-%m-%d %H:%M UTC")
-    except (ValueError, OverflowError, OSError):
-        return f"{at} s"
 
 
 def _list(home: HomePaths, output: Output) -> None:
