@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import os
 import typing
 from collections.abc import Callable
 from pathlib import Path
@@ -84,6 +85,38 @@ def test_a_link_in_place_of_a_folder_is_found(home: Path, name: str) -> None:
     (home / name).rename(home.parent / "elsewhere")
     (home / name).symlink_to(home.parent / "elsewhere")
     assert any(line.startswith(f"{name}: ") for line in found(home))
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "ledger.lock",
+        "ledger.torn.1",
+        "campaign.sqlite",
+        "campaign.sqlite-wal",
+        ".campaign.sqlite.rebuild",
+        "seal.json",
+        ".x.tmp",
+    ],
+)
+@pytest.mark.parametrize("kind", ["folder", "link", "pipe"])
+def test_only_a_file_may_have_a_name_that_no_list_names(home: Path, name: str, kind: str) -> None:
+    path = home / name
+    path.unlink(missing_ok=True)
+    if kind == "folder":
+        path.mkdir()
+        (path / "hidden").write_bytes(b"x")
+    elif kind == "link":
+        path.symlink_to(home / "ledger.jsonl")
+    else:
+        os.mkfifo(path)
+    word = {"folder": "a folder", "link": "a symbolic link", "pipe": "no file or folder"}[kind]
+    assert found(home) == [f"{name}: is {word} where a file should be"]
+
+
+def test_a_file_in_the_place_of_a_freeze_under_way_is_found(home: Path) -> None:
+    (home / ".freezing").write_bytes(b"x")
+    assert found(home) == [".freezing: is a file where a folder should be"]
 
 
 # --- the protocol -----------------------------------------------------------------------------------------------------
