@@ -178,7 +178,8 @@ class Digests:
             return known
         self.require_file(path)
         under_way = self._under_way.get(path)
-        digest = under_way.result() if under_way is not None else self._digest(path)
+        # One that waits for its turn is hashed here: files that nobody asks for may be before it, of any size.
+        digest = self._digest(path) if under_way is None or under_way.cancel() else under_way.result()
         self._sha256[path] = digest
         return digest
 

@@ -27,7 +27,7 @@ class Entry:
         kind: ``f``, ``d`` or ``l``.
         mode: ``644``, ``755`` or ``777``.
         num_bytes: Size of the content; of a link, of its target; 0 for a folder.
-        sha256: Of the content; of a link, of its target; empty for a folder.
+        sha256: Of the content; of a link, of its target; empty for a folder, and for a file that was not read.
     """
 
     path: bytes
@@ -66,7 +66,8 @@ def entries_on_disk(digests: Digests, folder: str, check: Check, listed: Mapping
         digests: What lies in the home.
         folder: The tree's root, relative to the home; ``""`` for the home itself.
         check: Where findings go.
-        listed: What should be there: of a file that was withheld it is the only word on the mode.
+        listed: What should be there: of a file that was withheld it is the only word on the mode, and a file of another
+            size need not be read, of which there may be any amount.
     """
     cut = len(folder) + 1 if folder else 0
     found = []
@@ -84,9 +85,11 @@ def _entry(digests: Digests, found: Found, path: bytes, listed: Mapping[bytes, E
     if found.kind is Kind.LINK:
         target = os.fsencode(found.target)
         return Entry(path, "l", "777", len(target), hashlib.sha256(target).hexdigest())
-    sha256 = digests.sha256(found.path)
-    mode = listed[path].mode if found.withheld and path in listed else found.mode
-    return Entry(path, "f", mode, found.num_bytes, sha256)
+    known = listed.get(path)
+    if known is not None and known.kind == "f" and known.num_bytes != found.num_bytes:
+        return Entry(path, "f", found.mode, found.num_bytes, "")
+    mode = known.mode if found.withheld and known is not None else found.mode
+    return Entry(path, "f", mode, found.num_bytes, digests.sha256(found.path))
 
 
 # --- what is listed ---------------------------------------------------------------------------------------------------
@@ -175,9 +178,9 @@ _KINDS = {"f": "a file", "d": "a folder", "l": "a symbolic link"}
 def _difference(found: Entry, listed: Entry) -> str:
     if found.kind != listed.kind:
         return f"is {_KINDS[found.kind]} where {_KINDS[listed.kind]} was"
+    word = "leads elsewhere" if found.kind == "l" else "changed"
+    if found.num_bytes != listed.num_bytes:
+        return f"{word}: its size is {found.num_bytes} bytes, listed are {listed.num_bytes}"
     if found.sha256 != listed.sha256:
-        word = "leads elsewhere: the SHA-256 of its target" if found.kind == "l" else "changed: its SHA-256"
-        return f"{word} is {found.sha256}, listed is {listed.sha256}"
-    if found.mode != listed.mode:
-        return f"has another mode: {found.mode}, listed is {listed.mode}"
-    return f"has {found.num_bytes} bytes, listed are {listed.num_bytes}"
+        return f"{word}: its SHA-256 is {found.sha256}, listed is {listed.sha256}"
+    return f"has another mode: {found.mode}, listed is {listed.mode}"

@@ -4,6 +4,7 @@ import hashlib
 import os
 import socket
 from pathlib import Path
+from threading import Event
 
 import pytest
 
@@ -135,6 +136,27 @@ def test_a_file_of_another_size_than_was_sealed_is_not_read(tmp_path: Path, monk
     monkeypatch.setattr(digests, "_open", None)
     with Digests(str(tmp_path)) as store:
         assert store.contradiction("holes", 5, "0" * 64) == f"it has {1 << 40} bytes, sealed were 5"
+
+
+def test_a_file_of_any_size_that_nobody_asks_for_does_not_keep_another_waiting(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "asked").write_bytes(bytes(1 << 19))
+    (tmp_path / "holes").write_bytes(bytes(1 << 20))
+    hash_whole, is_asked, waited = digests._hash, Event(), list[bool]()
+
+    def slow(whole: str, path: str, num_bytes: int, is_over: Event | None = None) -> str:
+        if path == "holes":
+            waited.append(is_asked.wait(timeout=10))
+        return hash_whole(whole, path, num_bytes, is_over)
+
+    monkeypatch.setattr(digests, "_hash", slow)
+    with Digests(str(tmp_path), num_threads=1) as store:
+        store._found = {path: store._found[path] for path in ("holes", "asked")}
+        store.hash_ahead()
+        assert store.sha256("asked") == sha256(bytes(1 << 19))
+        is_asked.set()
+    assert waited == [True]
 
 
 def test_what_nobody_asked_for_does_not_keep_a_verification_from_its_end(tmp_path: Path) -> None:

@@ -70,6 +70,11 @@ def link(path: str) -> Damage:
 
 DAMAGED: dict[str, tuple[Damage, str, str]] = {
     "bit flip": (same_size(f"{SIDE}/tree/adapter.py"), f"{SIDE}/tree/adapter.py", "changed: its SHA-256 is"),
+    "size": (
+        lambda home: home.write(f"{SIDE}/tree/adapter.py", b"x\n"),
+        f"{SIDE}/tree/adapter.py",
+        "changed: its size is 2 bytes, listed are 6",
+    ),
     "mode": (
         lambda home: (home.root / SIDE / "tree/adapter.py").chmod(0o755),
         f"{SIDE}/tree/adapter.py",
@@ -139,6 +144,13 @@ def test_every_change_is_named_by_its_path(home: SealedHome, name: str) -> None:
     damage(home)
     findings = said(home)
     assert what in findings.get(where, ""), findings
+
+
+def test_a_file_of_another_size_than_is_listed_is_not_read(home: SealedHome) -> None:
+    with (home.root / SIDE / "tree/adapter.py").open("r+b") as stream:
+        stream.truncate(1 << 40)  # hours
+    findings = said(home)
+    assert findings == {f"{SIDE}/tree/adapter.py": f"changed: its size is {1 << 40} bytes, listed are 6"}
 
 
 def test_a_list_that_agrees_with_the_tree_is_held_to_the_manifest(home: SealedHome) -> None:
