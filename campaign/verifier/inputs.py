@@ -186,7 +186,7 @@ def _is_own(facts: Facts, path: str, name: str) -> bool:
 def _faults_of_cases(facts: Facts, history: History, book: Book) -> Faults:
     for sealed in facts.sealed.values():
         slot, case = facts.slots[sealed.planned.slot], sealed.receipt.get("case")
-        if slot.kind not in CASES or not isinstance(case, dict):
+        if slot.kind not in CASES or case is None:
             continue
         where = names.receipt(sealed.folder)
         try:

@@ -371,12 +371,12 @@ def _faults_of_pilots(facts: Facts) -> Faults:
     recipes = set() if convergence is None else {one["name"].as_text() for one in convergence["recipes"].items()}
     for sealed in facts.sealed.values():
         slot = facts.slots[sealed.planned.slot]
-        calibration = sealed.receipt.get("calibration")
-        if slot.kind != "pilot" or not isinstance(calibration, dict):
+        where = names.receipt(sealed.folder)
+        calibration = Node(sealed.receipt, where).get("calibration")
+        if slot.kind != "pilot" or calibration is None:
             continue
         present = [name for name in _OF_RECIPES if calibration.get(name) is not None]
         if len(present) != (len(_OF_RECIPES) if slot.workload in recipes else 0):
             said = ", ".join(present) or "none"
             kind = "recipe" if slot.workload in recipes else "workload"
-            where = names.receipt(sealed.folder)
             yield where, f"the pilot of a {kind} has {said} of {', '.join(_OF_RECIPES)}"

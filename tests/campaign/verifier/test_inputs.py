@@ -94,3 +94,10 @@ def test_a_case_that_left_workers_out_is_found(home: Path) -> None:
     edit_document(home / CASE / "receipt.json", lambda value: value["case"].update(num_workers=2))
     reseal(home)
     assert any("it compared 2 workers, the pilot recorded 1" in line for line in found(home))
+
+
+@pytest.mark.parametrize("said", [[], "none", 1])
+def test_a_case_that_is_no_object_is_found_and_not_passed_over(home: Path, said: object) -> None:
+    edit_document(home / CASE / "receipt.json", lambda value: value.update(case=said))
+    reseal(home)
+    assert any(line.startswith(f"{CASE}/receipt.json: case: is ") for line in found(home))

@@ -141,6 +141,9 @@ def test_a_pilot_of_a_recipe_needs_what_a_run_costs(home: Path) -> None:
     edit_document(path, lambda value: value["calibration"].update(save_s=None))
     reseal(home)
     assert any("the pilot of a recipe has evaluate_s, checkpoint_bytes of" in line for line in found(home))
+    edit_document(path, lambda value: value.update(calibration=[]))
+    reseal(home)
+    assert any("calibration: is a list where an object should be" in line for line in found(home))
 
 
 # --- chains -----------------------------------------------------------------------------------------------------------
