@@ -15,7 +15,7 @@ from campaign.snapshot import digest_folder
 from campaign.snapshot.digest import read_entries
 from campaign.snapshot.listing import dump_listing
 from tests.support.home import Case, attempt_all, freeze, freeze_candidate
-from tests.support.lifelike import LifelikeHome
+from tests.support.lifelike import LifelikeHome, edit_json
 
 Side = Literal["baseline", "candidate"]
 ATTEMPTS_PER_CASE = 8
@@ -47,12 +47,6 @@ def _write_side(folder: Path, text: str) -> dict[str, str]:
     }
 
 
-def _edit(path: Path, **changes: Any) -> dict[str, Any]:
-    value: dict[str, Any] = {**json.loads(path.read_bytes()), **changes}
-    path.write_bytes(files.dump_json(value))
-    return value
-
-
 def _freeze(root: Path, cases: list[Case]) -> LargeHome:
     """Freeze rules, programs and baseline, and begin the ledger."""
     made = freeze(root, cases)
@@ -64,7 +58,7 @@ def _freeze(root: Path, cases: list[Case]) -> LargeHome:
         "verifier_sha256": copy_program(programs.verifier, paths.verifier),
     }
     baseline = {**json.loads(paths.manifest.read_bytes())["baseline"], **_write_side(paths.baseline.root, "x = 1\n")}
-    manifest = _edit(paths.manifest, baseline=baseline, **digests)
+    manifest = edit_json(paths.manifest, baseline=baseline, **digests)
     paths.ledger.unlink()
     home = LargeHome(paths=paths, protocol=made.protocol)
     paths.ledger.touch()
@@ -94,7 +88,7 @@ def _freeze_candidate(home: LargeHome, paths: HomePaths) -> None:
         part.rename(manifest.parent / part.name)
     staged.rmdir()
     side = {**json.loads(manifest.read_bytes())["candidate"], **digests}
-    _edit(manifest, candidate=side)
+    edit_json(manifest, candidate=side)
     paths.ledger.write_bytes(lines)
     home.num_lines, home.previous = known
     home.append("froze_candidate", {"candidate": candidate, "manifest_sha256": files.sha256_file(manifest)})

@@ -22,11 +22,11 @@ JITTER = 1e-10
 """By how much of itself a duration differs from the next one: so many times up to 2**24."""
 
 
-def edit_json(path: Path, **changes: Any) -> None:
-    """Change fields of a document and write it as this project writes documents; nothing is sealed again."""
-    value = json.loads(path.read_bytes())
-    value.update(changes)
+def edit_json(path: Path, **changes: Any) -> dict[str, Any]:
+    """Change fields of a document and write it as this project writes documents; nothing is sealed again. Return it."""
+    value: dict[str, Any] = {**json.loads(path.read_bytes()), **changes}
     path.write_bytes(files.dump_json(value))
+    return value
 
 
 @dataclasses.dataclass(slots=True, kw_only=True)

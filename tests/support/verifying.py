@@ -16,9 +16,9 @@ from campaign.verifier.findings import Check, Checks, Finding, State
 Function = Callable[[Facts, Check], None]
 
 
-def facts_of(root: Path, withheld: dict[str, tuple[int, str]] | None = None) -> Facts:
+def facts_of(root: Path, withheld: dict[str, tuple[int, str]] | None = None, **options: Any) -> Facts:
     """Return what the checks of manifests and ledger would have filled in, without checking any of it."""
-    facts = Facts.open(root, Options(), withheld)
+    facts = Facts.open(root, Options(**options), withheld)
     facts.manifest = json.loads((root / names.MANIFEST).read_bytes())
     facts.manifest_sha256 = facts.digests.sha256(names.MANIFEST)
     facts.protocol = json.loads((root / names.PROTOCOL).read_bytes())

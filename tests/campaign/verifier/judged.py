@@ -14,10 +14,11 @@ import pytest
 from acceptance.formats import TABLES
 from campaign import files
 from campaign.cli.main import main
-from campaign.verifier.facts import Candidate, Entry, Facts, Options, Sealed
+from campaign.verifier.facts import Facts, Sealed
 from campaign.verifier.findings import Check, Checks, State
 from campaign.verifier.history import history_of
 from tests.support.home import Home
+from tests.support.verifying import facts_of
 
 
 def quick_report(*, protocol_path: Path, evaluation: Path, out: Path) -> None:
@@ -44,32 +45,16 @@ def report(home: Home, *arguments: str) -> int:
 @contextmanager
 def knowing(root: Path, **options: Any) -> Iterator[Facts]:
     """Open a home and fill in what the earlier checks would have found whole, as far as files parse."""
-    facts = Facts.open(root, Options(**options))
+    facts = facts_of(root, **options)
     with facts.digests:
-        facts.manifest_sha256, facts.manifest = _document(facts, "manifest.json")
-        facts.protocol_sha256, facts.protocol = _document(facts, "protocol.json")
-        lines = facts.digests.read("ledger.jsonl").splitlines()
-        facts.entries = [
-            Entry(**{name: json.loads(line)[name] for name in ("seq", "at", "act", "data")}, sha256=_sha256(line))
-            for line in lines
-        ]
-        for entry in facts.entries:
-            if entry.act == "froze_candidate":
-                name = entry.data["candidate"]
-                manifest = _document(facts, f"frozen/candidates/{name}/manifest.json")[1]
-                facts.candidates[name] = Candidate(id=name, seq=entry.seq, manifest=manifest)
         facts.planned.update(history_of(facts).planned)
         _seal(facts)
         yield facts
 
 
-def _sha256(data: bytes) -> str:
-    return files.sha256_bytes(data)
-
-
 def _document(facts: Facts, path: str) -> tuple[str, dict[str, Any]]:
     data = facts.digests.read(path)
-    return _sha256(data), json.loads(data)
+    return files.sha256_bytes(data), json.loads(data)
 
 
 def _seal(facts: Facts) -> None:
