@@ -6,7 +6,6 @@ compared are digests that its ledger names. What cannot be told is not covered.
 
 from __future__ import annotations
 
-import hashlib
 import os
 import stat
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -72,9 +71,9 @@ class Difference:
 class Comparison:
     """What is still covered, and what is not."""
 
-    covered: tuple[str, ...]
-    differences: tuple[Difference, ...]
-    remarks: tuple[str, ...]
+    covered: tuple[str, ...] = ()
+    differences: tuple[Difference, ...] = ()
+    remarks: tuple[str, ...] = ()
     """What was not compared, and decides nothing."""
 
 
@@ -177,7 +176,7 @@ def compare_tree(frozen: FrozenSide, root: Path, home: Path) -> Comparison:
         unknown = Difference(
             part="tree", kind="unknown", name=name, detail="; ".join(filter(None, [error.what, error.why]))
         )
-        return Comparison(covered=(), differences=(unknown,), remarks=())
+        return Comparison(differences=(unknown,))
     expected = {entry.path: entry for entry in frozen.entries}
     differences = [*_compare_entries(expected, scan), *_hooks(scan)]
     same = len(expected) - sum(one.kind in ("missing", "changed", "unknown") for one in differences)
@@ -214,8 +213,8 @@ def _compare_entry(entry: Entry, place: bytes) -> Iterator[Difference]:
         yield Difference(part="tree", kind="missing", name=name)
         return
     except (OSError, EvidenceError) as error:
-        said = error.strerror if isinstance(error, OSError) else error.what
-        yield Difference(part="tree", kind="unknown", name=name, detail=f"cannot be read: {said}")
+        detail = f"cannot be read: {error.strerror}" if isinstance(error, OSError) else error.what
+        yield Difference(part="tree", kind="unknown", name=name, detail=detail)
         return
     if found is None or found.type != entry.type:
         kind = _TYPES[found.type] if found is not None else "special file"
@@ -235,24 +234,14 @@ def _read_entry(path: bytes, place: bytes) -> Entry | None:
         return link_entry(path, os.readlink(place), Origin.PLAIN)  # noqa: PTH115 - bytes, as the file system spells it
     if not stat.S_ISREG(status.st_mode):
         return None
-    sha256, num_bytes = _hash(place)
     return Entry(
         path=path,
         type="f",
         mode=file_mode(status.st_mode),
-        num_bytes=num_bytes,
-        sha256=sha256,
+        num_bytes=status.st_size,
+        sha256=files.sha256_regular(Path(os.fsdecode(place))),
         origin=Origin.PLAIN,
     )
-
-
-def _hash(place: bytes) -> tuple[str, int]:
-    digest, num_bytes = hashlib.sha256(), 0
-    with os.fdopen(os.open(place, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as stream:
-        while chunk := stream.read(1 << 20):
-            digest.update(chunk)
-            num_bytes += len(chunk)
-    return digest.hexdigest(), num_bytes
 
 
 def _hooks(scan: Scan) -> Iterator[Difference]:
@@ -282,23 +271,23 @@ def compare_lockfile(frozen: FrozenSide, given: Path | None, root: Path) -> Comp
     """
     if not frozen.lockfile:
         if given is None:
-            return Comparison(covered=(), differences=(), remarks=("no lock file was frozen",))
+            return Comparison(remarks=("no lock file was frozen",))
         what = Difference(part="lockfile", kind="unknown", name=str(given), detail="no lock file was frozen")
-        return Comparison(covered=(), differences=(what,), remarks=())
+        return Comparison(differences=(what,))
     path = given or root / frozen.lockfile_name
     try:
         sha256 = files.sha256_file(path)
     except FileNotFoundError:
         what = Difference(part="lockfile", kind="missing", name=str(path), detail="name it with --lockfile FILE")
-        return Comparison(covered=(), differences=(what,), remarks=())
+        return Comparison(differences=(what,))
     except (OSError, EvidenceError) as error:
         what = Difference(part="lockfile", kind="unknown", name=str(path), detail=str(error))
-        return Comparison(covered=(), differences=(what,), remarks=())
+        return Comparison(differences=(what,))
     if sha256 != frozen.lockfile:
         detail = f"SHA-256 {sha256}, frozen was {frozen.lockfile}"
         what = Difference(part="lockfile", kind="changed", name=str(path), detail=detail)
-        return Comparison(covered=(), differences=(what,), remarks=())
-    return Comparison(covered=(f"lockfile: {path} is the one that was frozen",), differences=(), remarks=())
+        return Comparison(differences=(what,))
+    return Comparison(covered=(f"lockfile: {path} is the one that was frozen",))
 
 
 def compare_interpreter(frozen: FrozenSide, python: str, found: Interpreter) -> Comparison:
@@ -311,11 +300,11 @@ def compare_interpreter(frozen: FrozenSide, python: str, found: Interpreter) -> 
     """
     if found.distributions is None:
         what = Difference(part="interpreter", kind="unknown", name=python, detail=found.facts.get("unknown", ""))
-        return Comparison(covered=(), differences=(what,), remarks=())
+        return Comparison(differences=(what,))
     if frozen.distributions is None:
         detail = "what was installed was not recorded at the freeze"
         what = Difference(part="interpreter", kind="unknown", name=python, detail=detail)
-        return Comparison(covered=(), differences=(what,), remarks=())
+        return Comparison(differences=(what,))
     differences = [*_compare_version(frozen, found), *_compare_distributions(frozen.distributions, found.distributions)]
     same = sum(found.distributions.get(name) == version for name, version in frozen.distributions.items())
     covered = f"interpreter: {same} of {len(frozen.distributions)} distributions have the frozen version"
