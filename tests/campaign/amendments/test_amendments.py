@@ -19,6 +19,7 @@ from campaign.keys import AttemptKey
 from campaign.record import amendments
 from campaign.record.ledger import Ledger, parse_entries, read_entries
 from campaign.submission import acts
+from campaign.submission.desk import open_desk
 from campaign.submission.plans import next_key
 from campaign.verifier import amendments as verifier_amendments
 from campaign.verifier import attempts, matrix, pairs, platform
@@ -325,6 +326,23 @@ def test_an_amendment_needs_a_yes(home: Home, capsys: pytest.CaptureFixture[str]
     assert acts_of(home, "amended") == []
 
 
+def test_what_is_recorded_is_what_was_shown(home: Home) -> None:
+    desk = open_desk(home.paths, read_frozen(home.paths), lambda: 0.0)
+    shown = amendments.propose(desk, wish(NAME), print)
+    home.attempt(home.slot(PAIR), 2)
+    with pytest.raises(StateError, match="has changed since the amendment was shown"):
+        amendments.amend(desk, wish(NAME), shown)
+    assert acts_of(home, "amended") == []
+    amendments.amend(desk, wish(NAME), amendments.propose(desk, wish(NAME), print))
+    assert acts_of(home, "amended")[0]["voided_attempts"] == {NAME: 2}
+
+
+def test_nothing_is_amended_in_a_home_that_is_not_what_was_frozen(home: Home) -> None:
+    home.paths.manifest.write_bytes(home.paths.manifest.read_bytes() + b"\n")
+    assert amend(home, NAME) == 5
+    assert acts_of(home, "amended") == []
+
+
 def test_nothing_of_a_closed_campaign_becomes_void(home: Home, capsys: pytest.CaptureFixture[str]) -> None:
     home.append("closed", {})
     assert amend(home, NAME) == 2
@@ -359,10 +377,19 @@ def test_no_attempt_ends_void_by_itself(home: Home, act: str) -> None:
 # --- what is seen of it -----------------------------------------------------------------------------------------------
 
 
-def test_baseline_slots_are_shown_by_a_report_on_any_candidate() -> None:
-    def entry(act: documents.Act, data: dict[str, Any]) -> documents.Entry:
-        return documents.Entry(seq=1, previous="", at=0.0, act=act, data=data)
+def entry(act: documents.Act, data: dict[str, Any]) -> documents.Entry:
+    return documents.Entry(seq=1, previous="", at=0.0, act=act, data=data)
 
+
+def test_of_a_slot_that_is_void_again_only_what_came_since_may_have_been_shown() -> None:
+    slot = "cx/pair/w/r1"
+    known, reported = acts.History(voided={slot: 1}), entry("reported", {"candidate": "cx"})
+    before, since = (entry("sealed", {"receipts": {f"{slot}/{number}": "a"}}) for number in (1, 2))
+    assert amendments.shown_before({slot: 2}, known, [before, reported]) == ()
+    assert amendments.shown_before({slot: 2}, known, [before, reported, since, reported]) == (slot,)
+
+
+def test_baseline_slots_are_shown_by_a_report_on_any_candidate() -> None:
     seen = entry("sealed", {"receipts": {"baseline/solo/w/r1/1": "a", "cx/pair/w/r1/1": "b"}})
     chosen = {"baseline/solo/w/r1": 1, "cx/pair/w/r1": 1}
 

@@ -211,6 +211,45 @@ def test_what_happens_to_another_candidate_changes_nothing(passing: Home) -> Non
     assert [act["candidate"] for act in decided(home)] == [CANDIDATE, OTHER]
 
 
+def amend_as(what: str) -> Callable[[Home], None]:
+    def change(home: Home) -> None:
+        words = [part for name in ("changed", "keep-reason", "by", "reason") for part in (f"--{name}", "text")]
+        assert run(home, "amend", "--void", f"{OTHER}/pair/*", "--what", what, *words, "--yes") == 0
+
+    return change
+
+
+@pytest.mark.parametrize(
+    ("change", "code"), [(end_attempt, 0), (plan_attempt, 0), (amend_as("node"), 0), (amend_as("platform"), 4)]
+)
+def test_of_another_candidate_nothing_matters_but_another_platform(
+    passing: Home, change: Callable[[Home], None], code: int
+) -> None:
+    home = passing
+    freeze_candidate(home, OTHER, "d" * 64)
+    attempt_all(home, "candidate")
+    change(home)
+    assert run(home, *RETIRE, "--candidate", CANDIDATE) == code
+
+
+def test_findings_that_a_later_collection_has_no_more_refuse_nothing(passing: Home) -> None:
+    home = passing
+    path = home.folder("candidate/pair/sync-b4/r1").table("pairs.csv")
+    before = path.read_bytes()
+    damage(home)
+    path.write_bytes(before)
+    assert run(home, "collect") == 0
+    assert run(home, *RETIRE) == 0
+
+
+def test_a_verdict_of_which_the_ledger_says_something_else_permits_nothing(missed: Home) -> None:
+    home = missed
+    (said,) = [entry.data for entry in read_entries(home.paths) if entry.act == "reported"]
+    home.append("reported", {**said, "outcome": "pass"})
+    assert run(home, *RETIRE) == 5
+    assert decided(home)[0]["why"] == "verdict.json says not_qualified, the ledger pass"
+
+
 def test_a_verdict_that_was_edited_permits_nothing(missed: Home) -> None:
     home = missed
     path = home.paths.evaluation(CANDIDATE).verdict

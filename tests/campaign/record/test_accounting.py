@@ -13,7 +13,7 @@ import pytest
 
 from campaign import files
 from campaign.cli.main import main
-from campaign.errors import InfrastructureError
+from campaign.errors import EvidenceError, InfrastructureError
 from campaign.frozen import Frozen, read_frozen
 from campaign.paths import HomePaths
 from campaign.record import accounting
@@ -251,6 +251,29 @@ def test_accounting_that_was_touched_after_it_was_kept_is_a_finding(setting: Set
         (setting.paths.accounting / "more").mkdir()
     (finding,) = setting.found()
     assert "accounting/" in finding
+
+
+def tell(setting: Setting, file: str, text: str) -> None:
+    """Record an answer that was kept by hand."""
+    (kept,) = setting.accounted()
+    (setting.paths.root / file).write_text(text)
+    told = {**kept, "file": file, "sha256": files.sha256_bytes(text.encode()), "bytes": len(text)}
+    with Ledger.open(setting.paths, time.time) as ledger:
+        ledger.append("accounted", told)
+
+
+def test_an_answer_to_another_question_is_a_finding(setting: Setting) -> None:
+    setting.keep()
+    tell(setting, "accounting/2.txt", f"JobName|JobID\n{line('100_0', setting.key)}\n")
+    (finding,) = setting.found()
+    assert "another header" in finding
+
+
+def test_an_answer_that_is_missing_from_the_row_is_found(setting: Setting) -> None:
+    setting.keep()
+    tell(setting, "accounting/3.txt", f"{HEADER}\n")
+    with pytest.raises(EvidenceError, match=r"names accounting/3\.txt where accounting/2\.txt follows"):
+        setting.found()
 
 
 JOBS: dict[str, tuple[list[str], int, set[str], list[str]]] = {

@@ -15,7 +15,7 @@ import pytest
 
 from campaign import documents, files
 from campaign.cli.main import main
-from campaign.errors import StateError
+from campaign.errors import EvidenceError, StateError
 from campaign.freezing import freeze_candidate as freezing
 from campaign.freezing.data import read_identity
 from campaign.paths import HomePaths
@@ -117,6 +117,16 @@ def test_a_list_that_was_edited_after_closing_is_found(
     assert "not the list with which the campaign was closed" in capsys.readouterr().err
 
 
+def test_the_line_of_a_closed_campaign_whose_manifest_was_edited_is_not_printed(
+    copied: HomePaths, run: Run, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run("seal") == 0
+    printed(capsys)
+    copied.manifest.write_bytes(copied.manifest.read_bytes() + b"\n")
+    assert run("seal") == 5
+    assert printed(capsys) == ""
+
+
 # --- the list ---------------------------------------------------------------------------------------------------------
 
 
@@ -167,6 +177,22 @@ def test_a_pipe_in_the_home_is_refused_and_not_waited_for(copied: HomePaths, run
     os.mkfifo(copied.allocations / "pipe")
     assert run("seal") == 5
     assert "closed" not in acts(copied)
+
+
+def test_a_file_that_is_written_to_while_it_is_read_is_refused(
+    copied: HomePaths, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read = files.sha256_regular
+
+    def read_and_write(path: Path) -> str:
+        sha256 = read(path)
+        if path == copied.config:
+            path.write_bytes(path.read_bytes() + b"\n")
+        return sha256
+
+    monkeypatch.setattr(files, "sha256_regular", read_and_write)
+    with pytest.raises(EvidenceError, match="written to while it was read"):
+        list_files(copied)
 
 
 # --- refusals ---------------------------------------------------------------------------------------------------------
@@ -289,6 +315,9 @@ def test_data_that_is_elsewhere_is_recorded_as_such_and_what_became_empty_as_cha
 ) -> None:
     home, corpus = with_data(tmp_path)
     frozen = home.manifest.data["plays"]
+    assert read_data(frozen).state == "same"
+    (corpus / "a.txt").write_bytes(b"to me")  # of the same size
+    assert read_data(frozen).state == "changed"
     (corpus / "a.txt").unlink()
     assert read_data(frozen).state == "changed"
     corpus.rmdir()

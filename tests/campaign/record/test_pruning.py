@@ -120,6 +120,21 @@ def test_a_report_that_cannot_be_made_again_stays(copied: HomePaths, run: Run) -
     assert pruned(copied) == []
 
 
+def test_a_report_whose_evidence_is_gone_stays(copied: HomePaths, run: Run) -> None:
+    copied.evaluation(CANDIDATE).identity.unlink()
+    assert run("prune", "--reports", "--yes") == 0
+    assert copied.evaluation(CANDIDATE).page.exists()
+    assert pruned(copied) == []
+
+
+def test_a_folder_behind_a_link_is_not_looked_into(copied: HomePaths, run: Run, tmp_path: Path) -> None:
+    kept = put(tmp_path / "elsewhere" / ".report.tmp" / "report.html")
+    (copied.evaluations / "linked").symlink_to(tmp_path / "elsewhere")
+    assert run("prune", "--yes") == 0
+    assert kept.exists()
+    assert pruned(copied) == []
+
+
 def test_nothing_goes_without_a_yes(copied: HomePaths, run: Run, capsys: pytest.CaptureFixture[str]) -> None:
     left = put(copied.evaluation(CANDIDATE).root / ".report.tmp" / "report.html")
     assert run("prune") == 2
