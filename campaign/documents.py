@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self, TypeAlias, dataclass_transform
+from typing import Annotated, Any, Literal, Self, TypeAlias, TypeVar, dataclass_transform
 
 import msgspec
 
@@ -1299,6 +1299,9 @@ Act: TypeAlias = Literal[
 ]
 
 
+_Data = TypeVar("_Data", bound=Document)
+
+
 class Entry(Document):
     """One line of the ledger."""
 
@@ -1307,3 +1310,16 @@ class Entry(Document):
     at: float
     act: Act
     data: dict[str, Any]
+
+    @property
+    def where(self) -> str:
+        """Its place, for messages."""
+        return f"ledger.jsonl:{self.seq}"
+
+    def parse_data(self, kind: type[_Data]) -> _Data:
+        """Return its data as a document of a kind.
+
+        Raises:
+            EvidenceError: They are none.
+        """
+        return kind.parse(files.dump_json(self.data), where=self.where)

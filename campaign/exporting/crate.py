@@ -14,6 +14,7 @@ from campaign import files
 from campaign.documents import Entry, Manifest
 from campaign.exporting.choose import Contents, File
 from campaign.paths import HomePaths
+from campaign.record.ledger import last_reports
 from campaign.verifier.archive import CRATE, HOME
 
 _CONTEXT = "https://w3id.org/ro/crate/1.1/context"
@@ -93,8 +94,7 @@ def _programs(manifest: Manifest) -> list[dict[str, Any]]:
 def _actions(paths: HomePaths, entries: Sequence[Entry], contents: Contents) -> Iterator[dict[str, Any]]:
     """Yield one action for each candidate that was judged: evidence in, verdict out."""
     held = {file.path for file in contents.files}
-    last = {entry.data["candidate"]: entry for entry in entries if entry.act == "reported"}
-    for candidate, entry in sorted(last.items()):
+    for candidate, entry in sorted(last_reports(entries).items()):
         evaluation = paths.evaluation(candidate)
         evidence = evaluation.evidence.relative_to(paths.root).as_posix()
         verdict = evaluation.verdict.relative_to(paths.root).as_posix()

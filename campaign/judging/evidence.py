@@ -12,7 +12,7 @@ from campaign.collection import database
 from campaign.collection.sealed import is_leftover
 from campaign.errors import EvidenceError
 from campaign.frozen import Frozen
-from campaign.paths import EvaluationPaths
+from campaign.paths import EvaluationPaths, HomePaths
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,6 +45,13 @@ def build_evidence(session: Session, frozen: Frozen, candidate: str) -> Evidence
         lines = [",".join(table.header), *database.sorted_lines(session, name, ("baseline", candidate))]
         built[name] = ("\n".join(lines) + "\n").encode("utf-8")
     return Evidence(files=built)
+
+
+def read_evidence(paths: HomePaths, frozen: Frozen, candidate: str) -> Evidence:
+    """Return the evidence about one candidate as the cache of a home has it; see `build_evidence`."""
+    digests = {"manifest_sha256": frozen.manifest_sha256, "protocol_sha256": frozen.protocol_sha256}
+    with database.open_database(paths.database, **digests) as session:
+        return build_evidence(session, frozen, candidate)
 
 
 def write_evidence(evaluation: EvaluationPaths, evidence: Evidence) -> None:

@@ -11,12 +11,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from campaign import documents, files
-from campaign.collection import database
 from campaign.collection.collect import Collection, collect, require_intact
 from campaign.errors import StateError
 from campaign.frozen import Frozen, check_recorded, read_frozen
 from campaign.judging.evaluation import Evaluation, evaluate, forget_verdict
-from campaign.judging.evidence import build_evidence, write_evidence
+from campaign.judging.evidence import read_evidence, write_evidence
 from campaign.judging.provenance import Chain, build_provenance, frozen_candidates
 from campaign.judging.publication import publish
 from campaign.paths import HomePaths
@@ -83,13 +82,6 @@ def forget_verdicts(paths: HomePaths, wanted: str | None) -> None:
             forget_verdict(paths.evaluation(folder.name))
 
 
-def _write_evidence(paths: HomePaths, frozen: Frozen, candidate: str) -> None:
-    digests = {"manifest_sha256": frozen.manifest_sha256, "protocol_sha256": frozen.protocol_sha256}
-    with database.open_database(paths.database, **digests) as session:
-        evidence = build_evidence(session, frozen, candidate)
-    write_evidence(paths.evaluation(candidate), evidence)
-
-
 def report(paths: HomePaths, ledger: Ledger, *, candidate: str | None, environment: Mapping[str, str]) -> Report:
     """Collect, evaluate with the frozen acceptance, and render.
 
@@ -110,7 +102,7 @@ def report(paths: HomePaths, ledger: Ledger, *, candidate: str | None, environme
     evaluation = paths.evaluation(name)
     collection = collect(paths, ledger)
     require_intact(collection)
-    _write_evidence(paths, frozen, name)
+    write_evidence(evaluation, read_evidence(paths, frozen, name))
     judged = evaluate(paths, frozen, name, environment=environment)
     chain = Chain(entries=ledger.entries, head=ledger.head)
     due = parse_extension(files.parse_json(judged.printed, where=str(evaluation.verdict))).due

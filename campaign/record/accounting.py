@@ -197,10 +197,10 @@ def _acts(paths: HomePaths, entries: Iterable[Entry]) -> list[Accounted]:
     acts: list[Accounted] = []
     for entry in entries:
         if entry.act == "accounted":
-            where = f"ledger.jsonl:{entry.seq}"
-            acts.append(Accounted.parse(files.dump_json(entry.data), where=where))
+            acts.append(entry.parse_data(Accounted))
             if acts[-1].file != _file(paths, len(acts)):
-                raise EvidenceError(f"it names {acts[-1].file} where {_file(paths, len(acts))} follows", where=where)
+                what = f"it names {acts[-1].file} where {_file(paths, len(acts))} follows"
+                raise EvidenceError(what, where=entry.where)
     return acts
 
 

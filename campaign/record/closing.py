@@ -7,20 +7,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from pathlib import Path
 
 from campaign import files
-from campaign.collection import database
 from campaign.collection.collect import Collection, collect, require_intact
 from campaign.documents import Entry
 from campaign.errors import EvidenceError, StateError
 from campaign.frozen import Frozen, check_recorded, read_frozen
-from campaign.judging.evidence import build_evidence
+from campaign.judging.evidence import Evidence, read_evidence
 from campaign.judging.provenance import frozen_candidates
-from campaign.paths import HomePaths
+from campaign.paths import EvaluationPaths, HomePaths
 from campaign.record.head import Closed, Counts, Head, read_head
 from campaign.record.inventory import DataNow, dump_seal, list_files, read_data
-from campaign.record.ledger import Ledger, closed_entry
+from campaign.record.ledger import Ledger, closed_entry, last_reports
 from campaign.submission import acts
 
 
@@ -50,33 +49,25 @@ def _require_ended(paths: HomePaths, collection: Collection) -> None:
         )
 
 
-def _last_report(entries: Sequence[Entry], candidate: str) -> Mapping[str, Any] | None:
-    said = [entry.data for entry in entries if entry.act == "reported" and entry.data.get("candidate") == candidate]
-    return said[-1] if said else None
-
-
 def _require_reports(paths: HomePaths, frozen: Frozen, entries: Sequence[Entry]) -> None:
     """Refuse to close while a candidate has no report, or one that is not about the evidence that there is now."""
-    digests = {"manifest_sha256": frozen.manifest_sha256, "protocol_sha256": frozen.protocol_sha256}
-    with database.open_database(paths.database, **digests) as session:
-        for candidate in frozen_candidates(entries):
-            evidence = build_evidence(session, frozen, candidate).files
-            if why := _why_outdated(paths, candidate, _last_report(entries, candidate), evidence):
-                raise StateError(
-                    f"candidate {candidate} has no report on what there is now",
-                    why=why,
-                    hint=f"campaign report --candidate {candidate}",
-                )
+    reports = last_reports(entries)
+    for candidate in frozen_candidates(entries):
+        evidence = read_evidence(paths, frozen, candidate)
+        if why := _why_outdated(paths.evaluation(candidate), reports.get(candidate), evidence):
+            raise StateError(
+                f"candidate {candidate} has no report on what there is now",
+                why=why,
+                hint=f"campaign report --candidate {candidate}",
+            )
 
 
-def _why_outdated(
-    paths: HomePaths, candidate: str, reported: Mapping[str, Any] | None, evidence: Mapping[str, bytes]
-) -> str:
+def _why_outdated(folder: EvaluationPaths, report: Entry | None, evidence: Evidence) -> str:
     """Return why a candidate's last report is not current; empty if it is."""
-    if reported is None:
+    if report is None:
         return "none was ever made"
-    folder = paths.evaluation(candidate)
-    for name, data in evidence.items():
+    reported = report.data
+    for name, data in evidence.files.items():
         if _digest(folder.evidence / name) != files.sha256_bytes(data):
             return f"evidence/{name} is not what was collected last"
     said = {folder.verdict: reported["verdict_sha256"]}
@@ -87,7 +78,7 @@ def _why_outdated(
     return f"{changed[0]} is not the one that was reported" if changed else ""
 
 
-def _digest(path: Any) -> str:
+def _digest(path: Path) -> str:
     try:
         return files.sha256_regular(path)
     except EvidenceError:

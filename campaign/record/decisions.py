@@ -16,7 +16,7 @@ from campaign.frozen import Frozen, check_recorded
 from campaign.judging.evaluation import Verdict
 from campaign.paths import HomePaths
 from campaign.record.amendments import require_text
-from campaign.record.ledger import Ledger
+from campaign.record.ledger import Ledger, last_reports
 from campaign.submission import acts
 
 
@@ -60,11 +60,7 @@ def listed(entries: Sequence[Entry]) -> tuple[Recorded, ...]:
         EvidenceError: One does not parse.
     """
     return tuple(
-        Recorded(
-            seq=entry.seq,
-            at=entry.at,
-            data=Decided.parse(files.dump_json(entry.data), where=f"ledger.jsonl:{entry.seq}"),
-        )
+        Recorded(seq=entry.seq, at=entry.at, data=entry.parse_data(Decided))
         for entry in entries
         if entry.act == "decided"
     )
@@ -78,11 +74,10 @@ def standing(entries: Sequence[Entry], candidate: str, verdict: bytes | None) ->
         candidate: Its id.
         verdict: The bytes of its verdict.json as it is now; None if it is not there.
     """
-    reports = [entry for entry in entries if entry.act == "reported" and entry.data.get("candidate") == candidate]
-    if not reports:
+    last = last_reports(entries).get(candidate)
+    if last is None:
         why = "there was no report on the candidate, so that no verdict permits it"
         return Standing(verdict_sha256="", outcome="", objections=(why,), exit_code=ExitCode.WANTING)
-    last = reports[-1]
     sha256, outcome = str(last.data["verdict_sha256"]), str(last.data["outcome"])
     objections, exit_code = _of_verdict(sha256, outcome, verdict)
     objections += list(_since(entries, last, candidate))

@@ -4,16 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from campaign import documents, files
-
-
-def parse_act(entry: documents.Entry) -> documents.FallbackTried:
-    """Return the data of an act ``fallback_tried``.
-
-    Raises:
-        EvidenceError: It does not parse.
-    """
-    return documents.FallbackTried.parse(files.dump_json(entry.data), where=f"ledger.jsonl:{entry.seq}")
+from campaign import documents
 
 
 def read_acts(entries: Iterable[documents.Entry], candidate: str) -> list[tuple[int, float, documents.FallbackTried]]:
@@ -22,7 +13,11 @@ def read_acts(entries: Iterable[documents.Entry], candidate: str) -> list[tuple[
     Raises:
         EvidenceError: An act does not parse.
     """
-    acts = [(entry.seq, entry.at, parse_act(entry)) for entry in entries if entry.act == "fallback_tried"]
+    acts = [
+        (entry.seq, entry.at, entry.parse_data(documents.FallbackTried))
+        for entry in entries
+        if entry.act == "fallback_tried"
+    ]
     return [(seq, at, act) for seq, at, act in acts if act.candidate == candidate]
 
 

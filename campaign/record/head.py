@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from campaign import files
 from campaign.documents import Document, Entry, Natural
 from campaign.record.ledger import closed_entry
 
@@ -69,7 +68,7 @@ def read_head(campaign: str, entries: Sequence[Entry], ledger_head: str) -> Head
     entry = closed_entry(entries)
     if entry is None:
         return None
-    data = Closed.parse(files.dump_json(entry.data), where=f"ledger.jsonl:{entry.seq}")
+    data = entry.parse_data(Closed)
     # Each line names the digest of the one before it.
     sha256 = entries[entry.seq].previous if entry.seq < len(entries) else ledger_head
     return Head(campaign=campaign, sha256=sha256, entries=entry.seq, counts=data.counts)

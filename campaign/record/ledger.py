@@ -60,9 +60,14 @@ def parse_entries(data: bytes, *, where: str) -> list[Entry]:
     return entries
 
 
+def last_reports(entries: Iterable[Entry]) -> dict[str, Entry]:
+    """Return the act of the last report on each candidate, by the candidate's id."""
+    return {str(entry.data.get("candidate", "")): entry for entry in entries if entry.act == "reported"}
+
+
 def reported_outcomes(entries: Iterable[Entry]) -> dict[str, str]:
     """Return what the last report on each candidate said, by the candidate's id."""
-    return {str(entry.data["candidate"]): str(entry.data["outcome"]) for entry in entries if entry.act == "reported"}
+    return {candidate: str(entry.data["outcome"]) for candidate, entry in last_reports(entries).items()}
 
 
 AFTER_CLOSED: frozenset[Act] = frozenset({"reported", "decided", "lock_taken_over", "torn_line", "unlocked"})

@@ -17,8 +17,8 @@ from campaign.collection.sealed import is_leftover
 from campaign.documents import Document, Entry, Natural
 from campaign.errors import EvidenceError, StateError
 from campaign.freezing.staging import remove_tree
-from campaign.paths import HomePaths
-from campaign.record.ledger import Ledger, require_open
+from campaign.paths import EvaluationPaths, HomePaths
+from campaign.record.ledger import Ledger, last_reports, require_open
 from campaign.watching.observation import View
 from campaign.watching.state import AttemptState
 
@@ -107,15 +107,13 @@ def _leftovers(folder: Path) -> list[Path]:
 
 def _reports(paths: HomePaths, entries: Sequence[Entry]) -> Iterator[tuple[Path, str]]:
     """Yield the reports that the next ``campaign report`` would make again: verdict and evidence are there."""
-    said = {str(entry.data["candidate"]): entry.data for entry in entries if entry.act == "reported"}
-    for candidate, reported in said.items():
+    for candidate, last in last_reports(entries).items():
         evaluation = paths.evaluation(candidate)
-        if evaluation.report.is_dir() and not evaluation.report.is_symlink() and _is_reported(paths, reported):
+        if evaluation.report.is_dir() and not evaluation.report.is_symlink() and _is_reported(evaluation, last.data):
             yield evaluation.report, f"campaign report --candidate {candidate} makes it again"
 
 
-def _is_reported(paths: HomePaths, reported: dict[str, object]) -> bool:
-    evaluation = paths.evaluation(str(reported["candidate"]))
+def _is_reported(evaluation: EvaluationPaths, reported: dict[str, object]) -> bool:
     try:
         found = files.sha256_regular(evaluation.verdict)
         files.read_regular(evaluation.identity)

@@ -8,10 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
-from typing import Literal, TypeAlias, TypeVar
+from typing import Literal, TypeAlias
 
 from acceptance.formats import Ending
-from campaign import files
 from campaign.documents import Amended, CheckpointName, Document, Entry, Natural, Positive
 from campaign.errors import EvidenceError
 from campaign.keys import AttemptKey
@@ -216,15 +215,8 @@ class History:
         return submission.not_submitted is not None and submission.submitted is None and cancelled
 
 
-_Data = TypeVar("_Data", bound=Document)
-
-
-def _parse(kind: type[_Data], entry: Entry) -> _Data:
-    return kind.parse(files.dump_json(entry.data), where=f"ledger.jsonl:{entry.seq}")
-
-
 def _note_intent(history: History, entry: Entry) -> None:
-    intent = _parse(Intent, entry)
+    intent = entry.parse_data(Intent)
     history.submissions[intent.submission] = Submission(
         intent=intent, intended_at=entry.at, submitted=None, submitted_at=0.0, not_submitted=None
     )
@@ -253,44 +245,44 @@ def _note_intent(history: History, entry: Entry) -> None:
 
 def _submission(history: History, key: str, entry: Entry) -> Submission:
     if key not in history.submissions:
-        raise EvidenceError(f"{entry.act} names an unknown submission {key!r}", where=f"ledger.jsonl:{entry.seq}")
+        raise EvidenceError(f"{entry.act} names an unknown submission {key!r}", where=entry.where)
     return history.submissions[key]
 
 
 def _note_submitted(history: History, entry: Entry) -> None:
-    data = _parse(Submitted, entry)
+    data = entry.parse_data(Submitted)
     known = _submission(history, data.submission, entry)
     history.submissions[data.submission] = replace(known, submitted=data, submitted_at=entry.at)
 
 
 def _note_not_submitted(history: History, entry: Entry) -> None:
-    data = _parse(NotSubmitted, entry)
+    data = entry.parse_data(NotSubmitted)
     known = _submission(history, data.submission, entry)
     history.submissions[data.submission] = replace(known, not_submitted=data)
 
 
 def _note_cancelled(history: History, entry: Entry) -> None:
-    data = _parse(Cancelled, entry)
+    data = entry.parse_data(Cancelled)
     for name in data.allocations:
         if name in history.allocations:
             history.allocations[name] = replace(history.allocations[name], cancelled=data)
 
 
 def _note_ended(history: History, entry: Entry) -> None:
-    data = _parse(EndedAttempt, entry)
+    data = entry.parse_data(EndedAttempt)
     key = AttemptKey(data.slot, data.attempt, data.segment)
     known = history.slots.get(data.slot, {}).get(key)
     if known is None:
-        raise EvidenceError(f"ended names an unknown attempt: {key.text}", where=f"ledger.jsonl:{entry.seq}")
+        raise EvidenceError(f"ended names an unknown attempt: {key.text}", where=entry.where)
     if data.ending is Ending.VOID:
-        raise EvidenceError(f"{key.text} cannot end void by itself", where=f"ledger.jsonl:{entry.seq}")
+        raise EvidenceError(f"{key.text} cannot end void by itself", where=entry.where)
     history.slots[data.slot][key] = replace(known, ended=data)
 
 
 def _note_sealed(history: History, entry: Entry) -> None:
     receipts = entry.data.get("receipts")
     if not isinstance(receipts, dict) or not all(isinstance(digest, str) for digest in receipts.values()):
-        raise EvidenceError(f"{entry.act} names no receipts", where=f"ledger.jsonl:{entry.seq}")
+        raise EvidenceError(f"{entry.act} names no receipts", where=entry.where)
     for name, digest in receipts.items():
         history.sealed.setdefault(name, digest)
 
@@ -298,7 +290,7 @@ def _note_sealed(history: History, entry: Entry) -> None:
 def _note_candidate(history: History, entry: Entry) -> None:
     candidate = entry.data.get("candidate")
     if not isinstance(candidate, str):
-        raise EvidenceError("froze_candidate names no candidate", where=f"ledger.jsonl:{entry.seq}")
+        raise EvidenceError("froze_candidate names no candidate", where=entry.where)
     if candidate not in history.candidates:
         history.candidates.append(candidate)
 
@@ -306,20 +298,19 @@ def _note_candidate(history: History, entry: Entry) -> None:
 def _note_reported(history: History, entry: Entry) -> None:
     candidate, verdict = entry.data.get("candidate"), entry.data.get("verdict_sha256")
     if not isinstance(candidate, str) or not isinstance(verdict, str):
-        raise EvidenceError("reported names no candidate, or no verdict", where=f"ledger.jsonl:{entry.seq}")
+        raise EvidenceError("reported names no candidate, or no verdict", where=entry.where)
     history.reported[candidate] = verdict
 
 
 def _note_amended(history: History, entry: Entry) -> None:
-    data = _parse(Amended, entry)
-    where = f"ledger.jsonl:{entry.seq}"
+    data = entry.parse_data(Amended)
     if not data.void or sorted(data.void) != sorted(data.voided_attempts):
-        raise EvidenceError("amended does not say which attempts are void", where=where)
+        raise EvidenceError("amended does not say which attempts are void", where=entry.where)
     for slot, number in data.voided_attempts.items():
         so_far = max((key.attempt for key in history.slots.get(slot, {})), default=0)
         if number != so_far or history.is_void(slot, number):
             what = f"amended makes {number} attempt(s) at {slot} void, where {so_far} had been made"
-            raise EvidenceError(what, where=where)
+            raise EvidenceError(what, where=entry.where)
     history.amendments[entry.seq] = data
     history.voided |= data.voided_attempts
 

@@ -13,7 +13,6 @@ import pytest
 
 from campaign import documents, files
 from campaign.paths import HomePaths
-from campaign.record.fallbacks import parse_act
 from campaign.record.ledger import read_entries
 from tests.support.cli import expect, expect_json, run_campaign
 from tests.support.segments import TRAINER, UPDATES, targets, trainer
@@ -105,7 +104,11 @@ def make_home(root: Path, **values: Any) -> Path:
 
 
 def tried(home: Path) -> list[documents.FallbackTried]:
-    return [parse_act(entry) for entry in read_entries(HomePaths(home)) if entry.act == "fallback_tried"]
+    return [
+        entry.parse_data(documents.FallbackTried)
+        for entry in read_entries(HomePaths(home))
+        if entry.act == "fallback_tried"
+    ]
 
 
 def check_kept(home: Path, act: documents.FallbackTried) -> None:
