@@ -48,7 +48,10 @@ def _faults(facts: Facts, sealed: Sealed, slot: Slot) -> Iterator[tuple[str, str
         yield from _faults_of_rows(facts, sealed, slot)
         yield from _faults_of_windows(facts, sealed, slot)
     if slot.kind == "solo":
-        yield from _faults_of_updates(sealed, tables.rows_of(facts, sealed, tables.BASELINE), tables.BASELINE)
+        rows = tables.rows_of(facts, sealed, tables.BASELINE)
+        if len(rows) != 1:
+            yield f"{sealed.folder}/{tables.BASELINE}", f"{len(rows)} rows of one measurement"
+        yield from _faults_of_updates(sealed, rows, tables.BASELINE)
 
 
 def _faults_of_start(facts: Facts, sealed: Sealed) -> Iterator[tuple[str, str]]:

@@ -48,14 +48,17 @@ def edit_caches(folder: str, index: int, **changes: str) -> Callable[[Path], Non
     return lambda root: edit_document(root / folder / "receipt.json", edit)
 
 
-def drop_row(root: Path) -> None:
-    lines = (root / PAIR / "pairs.csv").read_bytes().splitlines(keepends=True)
-    (root / PAIR / "pairs.csv").write_bytes(b"".join(lines[:-1]))
+def drop_row(folder: str, name: str) -> Callable[[Path], None]:
+    def drop(root: Path) -> None:
+        lines = (root / folder / name).read_bytes().splitlines(keepends=True)
+        (root / folder / name).write_bytes(b"".join(lines[:-1]))
+
+    return drop
 
 
-def drop_window(root: Path) -> None:
-    lines = (root / PAIR / "windows.csv").read_bytes().splitlines(keepends=True)
-    (root / PAIR / "windows.csv").write_bytes(b"".join(lines[:-1]))
+def double_row(root: Path) -> None:
+    lines = (root / SOLO / "baseline.csv").read_bytes().splitlines(keepends=True)
+    (root / SOLO / "baseline.csv").write_bytes(b"".join([*lines, lines[-1]]))
 
 
 def swap_sides(root: Path) -> None:
@@ -65,12 +68,14 @@ def swap_sides(root: Path) -> None:
 
 
 FORGED = {
-    "a side less": (drop_row, "ran, planned were"),
-    "a window less": (drop_window, "windows, planned were 5"),
+    "a side less": (drop_row(PAIR, "pairs.csv"), "ran, planned were"),
+    "a window less": (drop_row(PAIR, "windows.csv"), "windows, planned were 5"),
     "positions": (edit_table(PAIR, "pairs.csv", (b",1,1,1,", b",1,1,9,")), "in position 9"),
     "swapped sides": (swap_sides, "in this order"),
     "updates of a pair": (edit_table(PAIR, "pairs.csv", (b",20,10,", b",20,11,")), "windows of 11 updates"),
     "updates of a solo": (edit_table(SOLO, "baseline.csv", (b",20,10,", b",20,11,")), "windows of 11 updates"),
+    "a solo without a row": (drop_row(SOLO, "baseline.csv"), "baseline.csv: 0 rows of one measurement"),
+    "a solo with two rows": (double_row, "baseline.csv: 2 rows of one measurement"),
     "warm caches of one side": (edit_caches(PAIR, 1, compile="shared, warm"), "sides[1]: caches"),
     "warm caches of a case": (edit_caches(CASE, 0, compile="shared, warm"), "sides[0]: caches"),
     "no device": (edit_start(PAIR, lambda start: start.update(devices=[])), "names no device"),
