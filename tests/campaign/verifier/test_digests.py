@@ -138,6 +138,14 @@ def test_a_file_of_another_size_than_was_sealed_is_not_read(tmp_path: Path, monk
         assert store.contradiction("holes", 5, "0" * 64) == f"it has {1 << 40} bytes, sealed were 5"
 
 
+def test_a_document_that_is_larger_than_any_is_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with (tmp_path / "holes").open("wb") as stream:
+        stream.truncate((1 << 30) + 1)
+    monkeypatch.setattr(digests, "_open", None)
+    with Digests(str(tmp_path)) as store, pytest.raises(EvidenceError, match="too many for a document"):
+        store.read("holes")
+
+
 def test_a_file_of_any_size_that_nobody_asks_for_does_not_keep_another_waiting(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -125,6 +125,11 @@ DAMAGED: dict[str, tuple[Damage, str, str]] = {
         "removed",
     ),
     "no manifest": (lambda home: (home.root / "manifest.json").unlink(), "manifest.json", "is not there"),
+    "another name": (
+        lambda home: home.edit("manifest.json", lambda value: value.update(campaign="other")),
+        "protocol.json",
+        'campaign: is "small", manifest.json says "other"',
+    ),
     "future format": (
         lambda home: home.edit("manifest.json", lambda value: value.update(format="manifest/2")),
         "manifest.json",
@@ -266,6 +271,7 @@ ENTRY = {"path": "a", "type": "f", "mode": "644", "bytes": 0, "sha256": "0" * 64
         ([{**ENTRY, "mode": "777"}], "mode: is '777'"),
         ([{**ENTRY, "type": "x"}], "type: is 'x'"),
         ([{**ENTRY, "type": "d", "mode": "755"}], 'sha256: is "000'),
+        ([{**ENTRY, "type": "d", "mode": "755", "sha256": "", "bytes": 5}], "bytes: is 5"),
         ([{**ENTRY, "bytes": -1}], "bytes: is -1"),
         ([{**ENTRY, "more": 1}], "unknown field 'more'"),
         ([{**ENTRY, "origin": "elsewhere"}], "origin: is 'elsewhere'"),

@@ -13,6 +13,7 @@ import pytest
 from campaign.verifier.closing import parse_head
 from campaign.verifier.facts import Options, Signature
 from campaign.verifier.findings import Finding, State
+from campaign.verifier.ledger import ACTS
 from campaign.verifier.tier import Tier
 from campaign.verifier.verify import Verification, verifying
 from tests.support.sealed import SLOTS, SealedHome, closed_home, sha256
@@ -164,6 +165,7 @@ REWRITTEN: dict[str, tuple[Damage, str, str]] = {
     "other baseline": (changed(0, snapshot_sha256="1" * 64), "ledger", "snapshot_sha256: is "),
     "power made up": (changed(0, power={"sufficient": True}), "ledger", "manifest.json: has no field 'power'"),
     "other candidate": (changed(1, manifest_sha256="1" * 64), "ledger", "not the manifest that the ledger names"),
+    "other tree of the candidate": (changed(1, snapshot_sha256="1" * 64), "ledger", "snapshot_sha256: is "),
     "candidate that is not here": (changed(1, candidate="c" + "1" * 12), "ledger", "it is not here whole"),
     "candidate that nobody froze": (acts(lambda home: home.acts.pop(1)), "ledger", "this candidate was frozen: added"),
     "candidate frozen again, otherwise": (
@@ -208,6 +210,26 @@ def test_a_chain_made_anew_must_still_agree_with_the_home(home: SealedHome, name
     damage, check, what = REWRITTEN[name]
     damage(home)
     assert what in texts(home, check)
+
+
+ABOUT_THE_FILE = {"lock_taken_over", "torn_line", "unlocked"}
+AFTERWARDS = {*ABOUT_THE_FILE, "reported", "decided"}
+
+
+def test_no_other_act_may_come_first(home: SealedHome) -> None:
+    whole = list(home.acts)
+    for act in sorted(ACTS - ABOUT_THE_FILE - {"froze_baseline"}):
+        home.acts[:] = [(act, {}), *whole]
+        home.write_ledger()
+        assert f"ledger.jsonl:1: {act} before anything was frozen" in texts(home, "ledger")
+
+
+def test_no_other_act_may_follow_the_end(home: SealedHome) -> None:
+    whole = list(home.acts)
+    for act in sorted(ACTS - AFTERWARDS):
+        home.acts[:] = [*whole, (act, {})]
+        home.write_ledger()
+        assert f"ledger.jsonl:4: {act} after the campaign was closed by line 3" in texts(home, "ledger")
 
 
 def test_what_says_something_about_the_file_alone_may_come_first_and_last(home: SealedHome) -> None:
