@@ -266,6 +266,32 @@ def test_a_plan_that_was_forged_and_sealed_again_is_found(home: Path, name: str)
     assert "/allocation.json: " in line
 
 
+OF_PLANS = ("allocation", "key", "manifest_sha256", "protocol_sha256", "harness_sha256", "data")
+OF_ATTEMPTS = ("slot", "attempt", "updates", "inputs_sha256", "segment", "resume", "kind", "workload", "repeat", "pair")
+OF_SIDES = ("id", "snapshot_sha256", "adapter", "python", "python_path", "pass_environment", "launch", "reads")
+
+
+@pytest.mark.parametrize(
+    ("part", "name"),
+    [
+        *(("plan", name) for name in OF_PLANS),
+        *(("attempt", name) for name in (*OF_ATTEMPTS, "order")),
+        *(("side", name) for name in OF_SIDES),
+    ],
+)
+def test_every_field_of_a_plan_is_held_to_what_was_frozen_or_intended(home: Path, part: str, name: str) -> None:
+    def forge(plan: dict[str, Any]) -> None:
+        fields = {"plan": plan, "attempt": plan["attempts"][0], "side": plan["sides"]["candidate"]}[part]
+        assert name in fields
+        fields[name] = ["made up"]
+
+    edit_plan(home, forge)
+    reseal(home)
+    (line,) = found(home)
+    assert "/allocation.json: " in line
+    assert f"{name}: is " in line
+
+
 def test_a_plan_that_a_killed_submission_never_wrote_is_no_finding(home: Path) -> None:
     def intend(entries: Entries) -> None:
         attempt = {"slot": "baseline/pilot/sync-b4", "attempt": 2, "updates": 0}
