@@ -61,6 +61,11 @@ _TYPES: Mapping[formats.Kind, type[Any]] = {
 }
 
 
+def _of_attempt(slot: str = "slot", attempt: str = "attempt") -> ForeignKeyConstraint:
+    """Return the constraint by which a row belongs to an attempt, and goes with it."""
+    return ForeignKeyConstraint([slot, attempt], ["attempts.slot", "attempts.attempt"], ondelete="CASCADE")
+
+
 class Base(DeclarativeBase):
     """Base of the typed models; its metadata also holds the generated evidence tables."""
 
@@ -83,7 +88,7 @@ class Sealed(Base):
 
     __tablename__ = "receipts"
     __table_args__ = (
-        ForeignKeyConstraint(["slot", "attempt"], ["attempts.slot", "attempts.attempt"], ondelete="CASCADE"),
+        _of_attempt(),
         CheckConstraint("length(receipt_sha256) = 64", name="receipt_digest"),
         CheckConstraint("length(start_sha256) = 64", name="start_digest"),
         _STRICT,
@@ -103,7 +108,7 @@ class Segment(Base):
 
     __tablename__ = "segments"
     __table_args__ = (
-        ForeignKeyConstraint(["slot", "attempt"], ["attempts.slot", "attempts.attempt"], ondelete="CASCADE"),
+        _of_attempt(),
         CheckConstraint("segment >= 1", name="number"),
         CheckConstraint("length(receipt_sha256) = 64", name="receipt_digest"),
         CheckConstraint("length(start_sha256) = 64", name="start_digest"),
@@ -141,7 +146,7 @@ class SealedFile(Base):
 
     __tablename__ = "files"
     __table_args__ = (
-        ForeignKeyConstraint(["slot", "attempt"], ["attempts.slot", "attempts.attempt"], ondelete="CASCADE"),
+        _of_attempt(),
         CheckConstraint("bytes >= 0", name="size"),
         CheckConstraint("length(sha256) = 64", name="digest"),
         _STRICT,
@@ -156,7 +161,16 @@ class SealedFile(Base):
     sha256: Mapped[str] = mapped_column(TEXT)
 
 
-class InputFile(Base):
+class _Stamped:
+    """The columns in which a table of files keeps what the file system said of one, after its own columns."""
+
+    bytes: Mapped[int] = mapped_column(Integer, sort_order=1)
+    inode: Mapped[str] = mapped_column(TEXT, sort_order=1)
+    modified_ns: Mapped[int] = mapped_column(Integer, sort_order=1)
+    changed_ns: Mapped[int] = mapped_column(Integer, sort_order=1)
+
+
+class InputFile(_Stamped, Base):
     """A file below inputs/ whose digest was found right, as the file system described it then."""
 
     __tablename__ = "inputs"
@@ -167,13 +181,9 @@ class InputFile(Base):
     )
 
     name: Mapped[str] = mapped_column(TEXT, primary_key=True)
-    bytes: Mapped[int] = mapped_column(Integer)
-    inode: Mapped[str] = mapped_column(TEXT)
-    modified_ns: Mapped[int] = mapped_column(Integer)
-    changed_ns: Mapped[int] = mapped_column(Integer)
 
 
-class CheckpointFile(Base):
+class CheckpointFile(_Stamped, Base):
     """A file of a checkpoint whose digest was found right, as the file system described it then."""
 
     __tablename__ = "checkpoint_files"
@@ -186,10 +196,6 @@ class CheckpointFile(Base):
     path: Mapped[str] = mapped_column(TEXT, primary_key=True)
     """Relative to the home."""
     sha256: Mapped[str] = mapped_column(TEXT)
-    bytes: Mapped[int] = mapped_column(Integer)
-    inode: Mapped[str] = mapped_column(TEXT)
-    modified_ns: Mapped[int] = mapped_column(Integer)
-    changed_ns: Mapped[int] = mapped_column(Integer)
 
 
 # --- tables generated from acceptance.formats -------------------------------------------------------------------------
@@ -251,9 +257,7 @@ def _rows_table(table: formats.Table) -> Table:
         *_columns(table),
         Column("raw", TEXT, nullable=False),
         PrimaryKeyConstraint("source_slot", "source_attempt", "line"),
-        ForeignKeyConstraint(
-            ["source_slot", "source_attempt"], ["attempts.slot", "attempts.attempt"], ondelete="CASCADE"
-        ),
+        _of_attempt("source_slot", "source_attempt"),
         CheckConstraint("line >= 2", name="place"),
         *_checks(table),
         Index(f"{name}_key", *table.key),
@@ -608,7 +612,7 @@ def store_checkpoint_files(session: Session, root: Path, right: Mapping[Path, Ha
         session.execute(insert(CheckpointFile), rows)
 
 
-def _stamp(row: InputFile | CheckpointFile) -> Stamp:
+def _stamp(row: _Stamped) -> Stamp:
     return Stamp(num_bytes=row.bytes, inode=row.inode, modified_ns=row.modified_ns, changed_ns=row.changed_ns)
 
 
