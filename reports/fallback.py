@@ -17,7 +17,7 @@ def sentence(provenance: Mapping[str, Any]) -> str:
     state = provenance.get("fallback")  # evidence of before there were trials has none
     if state is None:
         return f"Fallback: {LAST_BASELINE}; whether a side resumes the other's checkpoint was never tried."
-    reasons = " ".join(f"{_sentence(reason)}" for reason in state["reasons"])
+    reasons = " ".join(_sentence(reason) for reason in state["reasons"])
     return " ".join(filter(None, [f"Fallback: {_finding(state)} ({_circumstances(state)}).", reasons]))
 
 
