@@ -12,9 +12,10 @@ from typing import Any
 
 import pytest
 
-from campaign import files
+from campaign import documents, files
 from campaign.cli.main import main
-from campaign.deployed import Comparison, FrozenSide, compare_interpreter, compare_lockfile
+from campaign.deployed import Comparison, FrozenSide, compare_interpreter, compare_lockfile, read_side
+from campaign.errors import EvidenceError
 from campaign.freezing.machine import Interpreter
 from campaign.paths import HomePaths
 from tests.support.freezing import CONFIG, Setting, make_setting
@@ -188,6 +189,18 @@ def test_a_home_that_is_not_what_was_frozen_tells_nothing(
     assert path.name in capsys.readouterr().err
 
 
+def test_a_list_that_is_not_of_the_snapshot_tells_nothing_although_manifest_and_ledger_name_it(place: Path) -> None:
+    paths = HomePaths(place / "home")
+    paths.manifest.chmod(0o644)
+    manifest = json.loads(paths.manifest.read_bytes())
+    manifest["baseline"]["snapshot_sha256"] = "0" * 64
+    paths.manifest.write_bytes(files.dump_json(manifest))
+    said = {"manifest_sha256": files.sha256_file(paths.manifest)}
+    acts = [documents.Entry(seq=1, previous="", at=0.0, act="froze_baseline", data=said)]
+    with pytest.raises(EvidenceError, match="not the list of the snapshot"):
+        read_side(paths, acts, "baseline", "")
+
+
 def test_a_candidate_that_was_never_frozen_and_a_tree_that_is_not_there_are_refused(place: Path) -> None:
     home = ("--home", str(place / "home"))
     assert main(["check-deployed", str(place / "nowhere"), *home]) == 2
@@ -221,6 +234,12 @@ def test_what_is_not_known_is_not_covered() -> None:
     nothing = Interpreter(facts={"python": "3.11.7"}, distributions={})
     found = compare_interpreter(replace(FROZEN, distributions=None), "python", nothing)
     assert named(found) == [("unknown", "python", "what was installed was not recorded at the freeze")]
+
+
+def test_a_lock_file_that_cannot_be_read_is_not_covered(tmp_path: Path) -> None:
+    frozen = replace(FROZEN, lockfile="0" * 64, lockfile_name="uv.lock")
+    (tmp_path / "uv.lock").mkdir()
+    assert [one[0] for one in named(compare_lockfile(frozen, None, tmp_path))] == ["unknown"]
 
 
 def test_a_lock_file_where_none_was_frozen_is_not_covered(tmp_path: Path) -> None:

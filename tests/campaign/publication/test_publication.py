@@ -128,6 +128,33 @@ def test_a_report_that_changes_in_its_words_alone_is_another_act(home: Home, mon
     assert [path.name for path in home.paths.evaluation(CANDIDATE).report.iterdir()] == ["report.html"]
 
 
+def test_a_report_that_says_again_what_an_earlier_one_said_is_another_act(
+    home: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def write_report(*, protocol_path: Path, evaluation: Path, out: Path) -> None:
+        del protocol_path, evaluation
+        out.mkdir()
+        (out / "report.html").write_bytes(b"other words")
+
+    assert campaign(home, "report") == 0
+    with monkeypatch.context() as patch:
+        patch.setattr("reports.render.write_report", write_report)
+        assert campaign(home, "report") == 0
+    assert campaign(home, "report") == 0
+    first, second, third = reported(home)
+    assert first == third != second
+
+
+def test_a_folder_in_the_place_of_a_reports_file_is_refused(home: Home, capsys: pytest.CaptureFixture[str]) -> None:
+    assert campaign(home, "report") == 0
+    table = home.paths.evaluation(CANDIDATE).report / "gates.csv"
+    table.unlink()
+    table.mkdir()
+    assert campaign(home, "report") == 5
+    assert "gates.csv: was not written here by this program" in capsys.readouterr().err
+    assert len(reported(home)) == 1
+
+
 def test_a_file_that_no_report_left_is_refused_before_anything_is_recorded(
     home: Home, capsys: pytest.CaptureFixture[str]
 ) -> None:
