@@ -10,6 +10,7 @@ import errno
 import hashlib
 import os
 import re
+import shutil
 import tarfile
 import tempfile
 from collections.abc import Iterator, Mapping
@@ -181,13 +182,13 @@ def extract(archive: Path, into: Path) -> Path:
         The folder, which holds export.json and the home.
 
     Raises:
-        EvidenceError: It is no such archive, or not all of it, or holds something that its own listing does not.
+        EvidenceError: It is no such archive, or not all of it, or holds something that its own listing does not; then
+            nothing stays unpacked.
         OSError: It cannot be read, or not be written.
     """
-    into.mkdir(mode=0o755)
     try:
         # Not compressed: what is unpacked can be no larger than what was given.
-        with archive.open("rb") as stream, tarfile.open(fileobj=stream, mode="r:") as tar:
+        with _whole(into), archive.open("rb") as stream, tarfile.open(fileobj=stream, mode="r:") as tar:
             _extract(tar, into, archive.stat().st_size)
     except (tarfile.TarError, UnicodeError, RecursionError) as error:
         raise EvidenceError(archive.name, f"not an archive of an exported campaign: {error}") from error
@@ -196,6 +197,17 @@ def extract(archive: Path, into: Path) -> Path:
             raise
         raise EvidenceError(archive.name, f"holds what cannot be a file here: {error.strerror}") from error
     return into
+
+
+@contextmanager
+def _whole(folder: Path) -> Iterator[None]:
+    """Make a folder, and remove it with all that is in it if what fills it fails: nobody shall take a part for all."""
+    folder.mkdir(mode=0o755)
+    try:
+        yield
+    except BaseException:
+        shutil.rmtree(folder, ignore_errors=True)
+        raise
 
 
 def _extract(tar: tarfile.TarFile, into: Path, archive_bytes: int) -> None:

@@ -251,7 +251,7 @@ def test_an_archive_of_somebody_else_s_making_is_refused(tmp_path: Path, what: s
     with pytest.raises(EvidenceError):
         extract(archive, tmp_path / "inner" / "unpacked")
     assert {path.name for path in tmp_path.iterdir()} == {"a.tar", "inner"}
-    assert {path.name for path in (tmp_path / "inner").iterdir()} == {"unpacked"}
+    assert list((tmp_path / "inner").iterdir()) == []
     assert not any(path.is_symlink() for path in (tmp_path / "inner").rglob("*"))
 
 
@@ -260,6 +260,7 @@ def test_what_is_no_archive_is_refused(tmp_path: Path, data: bytes) -> None:
     (tmp_path / "a.tar").write_bytes(data)
     with pytest.raises(EvidenceError):
         extract(tmp_path / "a.tar", tmp_path / "unpacked")
+    assert not (tmp_path / "unpacked").exists()
 
 
 def test_an_archive_that_was_cut_is_refused(home: HomePaths, tmp_path: Path) -> None:
@@ -268,6 +269,7 @@ def test_an_archive_that_was_cut_is_refused(home: HomePaths, tmp_path: Path) -> 
     (tmp_path / "a.tar").write_bytes(data[: len(data) // 2])
     with pytest.raises(EvidenceError):
         extract(tmp_path / "a.tar", tmp_path / "unpacked")
+    assert not (tmp_path / "unpacked").exists()
 
 
 def test_a_good_archive_of_somebody_else_s_making_is_taken(tmp_path: Path) -> None:
