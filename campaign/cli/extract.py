@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from campaign.cli.options import absolute, json_option
+from campaign.cli.options import absolute, json_option, within
 from campaign.cli.output import Output
 from campaign.errors import EvidenceError, StateError
 from campaign.files import refusal
@@ -26,7 +26,7 @@ def command(*, archive: Path, into: Path, output: Output) -> None:
     try:
         folder = extract(absolute(archive), target)
     except findings.EvidenceError as error:
-        raise EvidenceError(error.what, where=f"{archive}: {error.where}") from error
+        raise EvidenceError(error.what, where=within(archive, error.where), hint="ask for the archive again") from error
     except OSError as error:
         raise refusal(error, target) from error
     output.result(f"{folder}\nto check it: campaign verify --home {folder}", {"folder": str(folder)})

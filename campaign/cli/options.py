@@ -58,7 +58,7 @@ def find_home(given: Path | None) -> HomePaths:
     if given is not None:
         paths = HomePaths(absolute(given))
         if not _is_file(paths.manifest):
-            raise StateError("not a campaign home", where=str(given), hint="campaign freeze CONFIG --home DIR")
+            raise StateError("not a campaign home", where=str(given), hint=_what_to_try(paths.root))
         return paths
     start = working_folder()
     for folder in [start, *start.parents]:
@@ -71,6 +71,23 @@ def find_home(given: Path | None) -> HomePaths:
         why="neither this folder nor one above it holds manifest.json and protocol.json",
         hint="give --home DIR, set CAMPAIGN_HOME, or create one: campaign freeze CONFIG --home DIR",
     )
+
+
+def _what_to_try(place: Path) -> str:
+    """Return what to try where no home is: who has an archive, or has unpacked one, is near it."""
+    from campaign.verifier.archive import HOME  # noqa: PLC0415 - only an error needs it
+
+    if _is_file(place):
+        return f"an archive has to be unpacked first: campaign extract {place} FOLDER"
+    unpacked = place / HOME
+    if _is_file(HomePaths(unpacked).manifest):
+        return f"what was unpacked here holds one: --home {unpacked}"
+    return "campaign freeze CONFIG --home DIR"
+
+
+def within(archive: Path, where: str) -> str:
+    """Return the place of a finding about an archive, which is the archive itself or something in it."""
+    return str(archive) if where == archive.name else f"{archive}: {where}"
 
 
 def _is_file(path: Path) -> bool:

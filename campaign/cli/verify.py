@@ -9,7 +9,7 @@ from pathlib import Path
 
 import click
 
-from campaign.cli.options import absolute, find_home, json_option
+from campaign.cli.options import absolute, find_home, json_option, within
 from campaign.cli.output import Output
 from campaign.errors import CampaignError, ConfigError, EvidenceError, StateError
 from campaign.paths import HomePaths
@@ -36,7 +36,8 @@ def _signature(file: Path | None, allowed_signers: Path | None, identity: str | 
     try:
         return signature_of(file, allowed_signers, identity)
     except ValueError as error:
-        raise ConfigError(str(error)) from error
+        hint = "campaign verify --signature FILE --allowed-signers FILE --identity WHO"
+        raise ConfigError(str(error), hint=hint) from error
 
 
 def _check_collection(facts: Facts, check: Check) -> None:
@@ -136,4 +137,8 @@ def command(
                 output.result("\n".join(text.lines(verification)), text.as_json(verification))
                 return verification.exit_code(with_verdict=verdict)
     except findings.EvidenceError as error:  # of an archive: what is in a home never ends a verification
-        raise EvidenceError(error.what, where=f"{place}: {error.where}") from error
+        raise EvidenceError(
+            error.what,
+            where=within(place, error.where),
+            hint="give a home, an archive as campaign export wrote it, or what was unpacked of one",
+        ) from error

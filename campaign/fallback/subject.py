@@ -135,10 +135,10 @@ def find_subject(
 def _require_known(rules: documents.ConvergenceRules, recipe: str, seed: int | None) -> None:
     names = [one.name for one in rules.recipes]
     if recipe and recipe not in names:
-        raise StateError(f"no recipe {recipe!r}", why=f"the protocol has: {', '.join(names)}")
+        raise StateError(f"no recipe {recipe!r}", why=f"the protocol has: {', '.join(names)}", hint="--recipe NAME")
     seeds = [*rules.seeds, *(rules.extension.seeds if rules.extension is not None else ())]
     if seed is not None and seed not in seeds:
-        raise StateError(f"no seed {seed}", why=f"the protocol has: {', '.join(map(str, seeds))}")
+        raise StateError(f"no seed {seed}", why=f"the protocol has: {', '.join(map(str, seeds))}", hint="--seed NUMBER")
 
 
 def _find_source(

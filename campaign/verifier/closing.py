@@ -77,7 +77,9 @@ def check(facts: Facts, check: Check) -> None:
     entry = closed_by(facts)
     if entry is None:
         if facts.digests.get(names.SEAL) is not None:
-            check.incomplete(names.SEAL, "no act of the ledger names this list: closing was killed, repeat it")
+            check.incomplete(
+                names.SEAL, "no act of the ledger names this list: closing was killed, or the act was removed"
+            )
         check.incomplete(names.LEDGER, "the campaign is not closed: nothing shows that its last acts are all there")
         return
     closed = Node(entry.data, f"{names.LEDGER}:{entry.seq}")

@@ -32,6 +32,20 @@ def test_the_home_is_found_upward(home: Home, monkeypatch: pytest.MonkeyPatch) -
     assert find_home(None) == home.paths
 
 
+def test_who_has_an_archive_or_has_unpacked_one_is_told_where_the_home_is(home: Home, tmp_path: Path) -> None:
+    archive = tmp_path / "home.tar"
+    archive.write_bytes(b"")
+    with pytest.raises(StateError) as refused:
+        find_home(archive)
+    assert refused.value.hint == f"an archive has to be unpacked first: campaign extract {archive} FOLDER"
+    with pytest.raises(StateError) as refused:
+        find_home(home.paths.root.parent)
+    assert refused.value.hint == f"what was unpacked here holds one: --home {home.paths.root}"
+    with pytest.raises(StateError) as refused:
+        find_home(home.paths.frozen)
+    assert refused.value.hint == "campaign freeze CONFIG --home DIR"
+
+
 @pytest.mark.usefixtures("nowhere")
 def test_a_home_that_is_named_in_full_needs_no_working_directory(home: Home) -> None:
     assert find_home(home.paths.root) == home.paths
