@@ -236,6 +236,58 @@ def test_what_was_forged_and_sealed_again_is_found(home: Path, name: str) -> Non
     assert any(what in line for line in lines), lines
 
 
+OF_STARTS = ("slot", "attempt", "segment", "allocation", "kind", "manifest_sha256", "protocol_sha256", "harness_sha256")
+OF_RECEIPTS = ("slot", "attempt", "segment", "allocation", "kind", "ending", "reason", "at", "elapsed_s", "sides")
+
+
+@pytest.mark.parametrize(
+    ("file", "name"),
+    [
+        *(("start.json", name) for name in (*OF_STARTS, "threads", "at", "snapshots")),
+        *(("receipt.json", name) for name in OF_RECEIPTS),
+    ],
+)
+def test_every_field_that_says_whose_an_attempt_is_is_held_to_it(home: Path, file: str, name: str) -> None:
+    assert name in json.loads((home / PAIR / file).read_bytes())
+    edit_document(home / PAIR / file, lambda value: value.update({name: ["made up"]}))
+    reseal(home)
+    lines = found(home)
+    assert any(line.startswith(f"{PAIR}/{file}: {name}") for line in lines), lines
+
+
+def count_rows(number: int | None) -> Callable[[dict[str, Any]], None]:
+    def count(receipt: dict[str, Any]) -> None:
+        (table,) = (one for one in receipt["files"] if one["name"] == "pairs.csv")
+        table["rows"] = number
+
+    return count
+
+
+@pytest.mark.parametrize(
+    ("edit", "what"),
+    [
+        (lambda receipt: receipt.update(start_sha256="0" * 64), "receipt.json: start_sha256: is "),
+        (count_rows(3), "pairs.csv: 2 rows, the receipt says 3"),
+        (count_rows(None), "pairs.csv: 2 rows, the receipt says None"),
+        (lambda receipt: receipt["files"].append(receipt["files"][0]), "twice"),
+        (lambda receipt: receipt["sides"].append(receipt["sides"][0]), "sides: names a side twice"),
+        (
+            lambda receipt: receipt["sides"][0].update(side="baseline_again"),
+            "baseline_again ran, which was not planned",
+        ),
+        (lambda receipt: receipt.update(elapsed_s=-1.0), "elapsed_s: is a negative duration"),
+    ],
+)
+def test_a_receipt_that_was_forged_and_named_again_is_found(
+    home: Path, monkeypatch: pytest.MonkeyPatch, edit: Callable[[dict[str, Any]], object], what: str
+) -> None:
+    edit_document(home / PAIR / "receipt.json", edit)
+    monkeypatch.setattr("tests.support.verifying._seal", lambda _receipt, _folder: None)
+    reseal(home)
+    lines = found(home)
+    assert any(what in line for line in lines), lines
+
+
 def test_one_broken_receipt_hides_nothing_of_the_others(home: Path) -> None:
     (home / PAIR / "receipt.json").write_bytes(b'{"format": 1, "format": 2}')
     flip(home / OTHER / "windows.csv")

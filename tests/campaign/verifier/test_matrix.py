@@ -215,6 +215,18 @@ def test_an_act_that_cannot_follow_is_found_at_its_line(home: Path, act: str, da
     assert line.startswith(f"ledger.jsonl:{last}: ")
 
 
+@pytest.mark.parametrize("ending", ["completed", "void"])
+def test_the_ledger_cannot_say_of_an_attempt_without_a_receipt_what_only_one_can_say(home: Path, ending: str) -> None:
+    def say(entries: Entries) -> None:
+        entries[:] = [entry for entry in entries if entry["act"] != "collected"]
+        data = {"slot": "baseline/pilot/sync-b4", "attempt": 1, "allocation": "a0001", "ending": ending}
+        entries.append({"at": 0.0, "act": "ended", "data": data})
+
+    edit_ledger(home, say)
+    (line,) = found(home)
+    assert f"ended {ending}, which only a receipt can say" in line
+
+
 @pytest.mark.parametrize("slot", ["../outside", "baseline//r1", "baseline/./r1", ""])
 def test_a_slot_whose_name_leads_elsewhere_is_found_and_never_opened(home: Path, slot: str) -> None:
     edit_ledger(home, lambda entries: intents(entries)[0]["allocations"][0]["attempts"][0].update(slot=slot))

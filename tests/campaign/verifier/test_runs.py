@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import itertools
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -8,11 +9,11 @@ from typing import Any
 import pytest
 
 from acceptance.formats import Ending
-from campaign import files
+from campaign import documents, files
 from campaign.collection.chains import UNSEEN_S
 from campaign.verifier import attempts, matrix, retries, runs
 from campaign.verifier.findings import State
-from campaign.watching.state import CUTS
+from campaign.watching.state import CUTS, allows_another, rule_of_runs
 from tests.support import training
 from tests.support.home import AT, SMALL
 from tests.support.lifelike import LifelikeHome, freeze_lifelike
@@ -36,6 +37,24 @@ def test_a_home_in_which_nothing_is_wrong_is_intact(whole_home: Path) -> None:
 def test_the_rules_are_those_of_collection() -> None:
     assert {ending.value for ending in CUTS} == retries.CUTS
     assert runs.UNSEEN_S == UNSEEN_S
+
+
+@pytest.mark.parametrize("of_runs", [False, True])
+def test_the_retry_rule_is_that_of_submission(*, of_runs: bool) -> None:
+    allowed = documents.Retries(max_attempts=3, again=tuple(Ending)[::2], again_once=tuple(Ending)[1::2])
+    rule = retries.Rule(
+        max_attempts=allowed.max_attempts,
+        again=frozenset(one.value for one in allowed.again),
+        again_once=frozenset(one.value for one in allowed.again_once),
+        max_segments=1,
+    )
+    if of_runs:
+        allowed, rule = rule_of_runs(allowed), rule.of_runs()
+    for number in range(3):
+        for endings in itertools.product(Ending, repeat=number):
+            assert (not rule.refusal(endings)) == allows_another(allowed, endings), endings
+    for ending in allowed.again:
+        assert rule.refusal([ending] * 3)
 
 
 # --- checkpoints ------------------------------------------------------------------------------------------------------
@@ -116,6 +135,23 @@ def test_an_account_that_was_forged_and_sealed_again_is_found(
     edit_checkpoint(home, 40, edit)
     lines = found(home)
     assert any(what in line for line in lines), lines
+
+
+OF_CHECKPOINTS = (
+    *("manifest_sha256", "slot", "attempt", "segment", "allocation", "side", "snapshot_sha256", "recipe"),
+    *("config_sha256", "seed", "previous", "update", "tokens", "train_s", "elapsed_s", "curve", "path", "at", "files"),
+)
+
+
+@pytest.mark.parametrize("name", OF_CHECKPOINTS)
+def test_every_field_of_a_checkpoint_is_held_to_its_segment(home: Path, name: str) -> None:
+    def forge(value: dict[str, Any]) -> None:
+        assert name in value
+        value[name] = {"made": "up"}
+
+    edit_checkpoint(home, 40, forge)
+    lines = found(home)
+    assert any(line.startswith(f"{RUN}/checkpoints/40/checkpoint.json: {name}") for line in lines), lines
 
 
 @pytest.mark.parametrize(
