@@ -63,6 +63,25 @@ def test_void_attempts_do_not_count_toward_the_most(begun: LifelikeHome) -> None
     ]
 
 
+def test_a_later_amendment_makes_more_attempts_void(begun: LifelikeHome) -> None:
+    for number in (1, 2):
+        begun.attempt(begun.slot(SLOT), number)
+        begun.collect()
+        amend(begun, {SLOT: number})
+    begun.attempt(begun.slot(SLOT), 3)
+    begun.collect()
+    assert check(begun) == []
+
+
+def test_an_amendment_of_what_is_void_already_is_found(begun: LifelikeHome) -> None:
+    begun.attempt(begun.slot(SLOT))
+    begun.collect()
+    amend(begun, {SLOT: 1})
+    amend(begun, {SLOT: 1})
+    ((_, text),) = check(begun)
+    assert f"makes 1 attempt(s) at {SLOT} void, where 1 had been made" in text
+
+
 def test_an_amendment_after_the_further_attempt_does_not_allow_it(begun: LifelikeHome) -> None:
     begun.attempt(begun.slot(SLOT))
     begun.attempt(begun.slot(SLOT), 2)

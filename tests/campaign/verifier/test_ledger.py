@@ -363,11 +363,12 @@ def test_what_the_list_leaves_out_may_come_and_go(home: SealedHome, path: str) -
         (lambda value: value["files"].append(value["files"][0]), "stands twice"),
         (lambda value: value.update(format="seal/2"), "'seal/2', which this verifier does not know"),
         (lambda value: value.update(campaign="other"), "campaign: is "),
+        (lambda value: value.update(manifest_sha256="0" * 64), "manifest_sha256: is "),
         (lambda value: value["files"][0].update(path="../x"), "leads elsewhere"),
         (lambda value: value["files"][0].update(type="d"), "type: is 'd'"),
         (lambda value: value.update(more=1), "unknown field 'more'"),
     ],
-    ids=["twice", "format", "campaign", "path", "type", "field"],
+    ids=["twice", "format", "campaign", "manifest", "path", "type", "field"],
 )
 def test_a_list_that_cannot_be_one_is_a_finding_although_the_ledger_names_it(
     home: SealedHome, change: Callable[[Any], object], what: str
