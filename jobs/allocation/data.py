@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import stat
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -12,7 +11,7 @@ from typing import TypeAlias
 from ..common.plan import DataIdentity
 from ..common.storage import sha256_file
 from ..common.verified import find_difference, identify
-from .snapshot import Entry, TreeError, read_tree, tree_digest, walk
+from .snapshot import Entry, TreeError, read_tree, tree_digest, walk_from
 
 _MOST_SHOWN = 5
 Stamps: TypeAlias = Mapping[str, tuple[int, ...]]
@@ -46,13 +45,8 @@ def _stamp(path: Path) -> Stamps:
     Raises:
         OSError: It cannot be looked at.
     """
-    root = path.resolve(strict=True)
-    status = root.lstat()
-    found = {str(root): () if stat.S_ISDIR(status.st_mode) else identify(status)}
-    if stat.S_ISDIR(status.st_mode):
-        for name, below in walk(root):
-            found[str(root / os.fsdecode(name))] = () if stat.S_ISDIR(below.st_mode) else identify(below)
-    return found
+    found = walk_from(path.resolve(strict=True))
+    return {name: () if stat.S_ISDIR(status.st_mode) else identify(status) for name, status in found}
 
 
 def _find_touches(name: str, before: Stamps, now: Stamps) -> list[str]:

@@ -17,25 +17,19 @@ from typing import TypeAlias
 from ..common.layout import frozen_paths
 from ..common.storage import sha256_file
 from ..common.verified import identify
-from .snapshot import walk
+from .snapshot import walk_from
 
 Stamp: TypeAlias = tuple[int, ...]
 
 
 def _stamps(home: Path) -> Iterator[tuple[str, Stamp]]:
-    """Yield every file and folder by path; of folders what a change of their mode changes, of the rest all."""
-    for path in frozen_paths(home):
+    """Yield what is there, by path: its kind, and of all but a folder what tells whether it was touched."""
+    for top in frozen_paths(home):
         # What is not there can only appear.
         with contextlib.suppress(FileNotFoundError):
-            yield str(path), _stamp(path.lstat())
-            if path.is_dir() and not path.is_symlink():
-                for name, status in walk(path):
-                    yield str(path / os.fsdecode(name)), _stamp(status)
-
-
-def _stamp(status: os.stat_result) -> Stamp:
-    kind = stat.S_IFMT(status.st_mode)
-    return (kind,) if stat.S_ISDIR(status.st_mode) else (kind, *identify(status))
+            for path, status in walk_from(top):
+                kind = stat.S_IFMT(status.st_mode)
+                yield path, (kind,) if stat.S_ISDIR(kind) else (kind, *identify(status))
 
 
 def _digest(path: str, stamp: Stamp) -> str:
@@ -70,9 +64,14 @@ class WatchedFrozen:
         except OSError as error:
             return [f"{error.filename}: {error.strerror}"]
         paths = [path for path in sorted({*now, *self.stamps}) if now.get(path) != self.stamps.get(path)]
-        changed = [path for path in paths if not self._is_same(path, now)]
+        before = {path: self._held(path) for path in paths}
         self._take_down(paths, now)
+        changed = [path for path in paths if before[path] is None or self._held(path) != before[path]]
         return [os.path.relpath(path, self.home) for path in changed]
+
+    def _held(self, path: str) -> tuple[int, str] | None:
+        """Return kind and content as they were taken down; None if nothing was."""
+        return (self.stamps[path][0], self.digests[path]) if path in self.stamps else None
 
     def _take_down(self, paths: Iterable[str], now: Mapping[str, Stamp]) -> None:
         """Let no later attempt be blamed for what has been found."""
@@ -82,11 +81,3 @@ class WatchedFrozen:
             with contextlib.suppress(OSError, KeyError):
                 self.digests[path] = _digest(path, now[path])
                 self.stamps[path] = now[path]
-
-    def _is_same(self, path: str, now: Mapping[str, Stamp]) -> bool:
-        if path not in now or path not in self.stamps or now[path][0] != self.stamps[path][0]:
-            return False
-        try:
-            return _digest(path, now[path]) == self.digests[path]
-        except OSError:
-            return False

@@ -75,6 +75,15 @@ def walk(root: Path) -> Iterator[tuple[bytes, os.stat_result]]:
                     folders.append((child.path, prefix + child.name + b"/"))
 
 
+def walk_from(top: Path) -> Iterator[tuple[str, os.stat_result]]:
+    """Yield whole path and status of what is there, and if it is a folder, of everything below it."""
+    status = top.lstat()
+    yield str(top), status
+    if stat.S_ISDIR(status.st_mode):
+        for path, below in walk(top):
+            yield str(top / os.fsdecode(path)), below
+
+
 def read_tree(root: Path) -> list[Entry]:
     """Return the entries of a folder as it is on disk.
 

@@ -38,12 +38,16 @@ def swap(path: Path) -> None:
     other.replace(path)
 
 
-def in_place_of(path: Path, kind: str) -> None:
+def put_a_folder(path: Path) -> None:
     path.unlink()
-    if kind == "folder":
-        path.mkdir()
-    else:
-        path.symlink_to("/dev/null")
+    path.mkdir()
+
+
+def put_a_link(path: Path) -> None:
+    """Put one in the file's place while that is there: it has another inode then, whatever others do on the disk."""
+    other = path.with_name("other")
+    other.symlink_to("/dev/null")
+    other.replace(path)
 
 
 CHANGES: dict[str, tuple[Callable[[Path], object], str]] = {
@@ -53,8 +57,8 @@ CHANGES: dict[str, tuple[Callable[[Path], object], str]] = {
     "longer": (lambda plays: plays.write_bytes(b"to be or"), "the size.* of .*plays.txt changed"),
     "added": (lambda plays: (plays.parent / "new").touch(), "/new was added"),
     "removed": (lambda plays: plays.unlink(), "plays.txt was removed"),
-    "a folder": (lambda plays: in_place_of(plays, "folder"), "the kind of .*plays.txt changed"),
-    "a link": (lambda plays: in_place_of(plays, "link"), "the size, .* of .*plays.txt changed"),
+    "a folder": (put_a_folder, "the kind of .*plays.txt changed"),
+    "a link": (put_a_link, "the inode, size, .* of .*plays.txt changed"),
 }
 
 

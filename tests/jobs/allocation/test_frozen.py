@@ -66,6 +66,16 @@ def test_a_file_in_whose_place_there_is_a_link_to_its_like_has_changed(tmp_path:
     assert watched.find_changes() == ["protocol.json"]
 
 
+def test_a_link_that_says_what_digest_the_file_had_is_no_such_file(tmp_path: Path) -> None:
+    home = make_home(tmp_path)
+    watched = WatchedFrozen.read(home)
+    path = home / "protocol.json"
+    digest = files.sha256_file(path)
+    path.unlink()
+    path.symlink_to(digest)
+    assert watched.find_changes() == ["protocol.json"]
+
+
 OTHERS = """
 def sync(self):
     import glob
