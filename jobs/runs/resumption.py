@@ -19,7 +19,7 @@ from ..common.strict import dump_json
 from ..measurement.session import Session, SideRecord, running
 from ..processes.steps import alone
 from . import copying
-from .checkpoints import Restored, identify, restore
+from .checkpoints import Restored
 from .copying import SourceError
 from .run import RunBench
 from .trainee import Times, Trainee
@@ -80,13 +80,8 @@ def run_resumption(bench: RunBench, side: SideRecord) -> None:
 
 
 def _go_on(bench: RunBench, side: SideRecord, record: ResumptionRecord) -> None:
-    def pause(seconds: float) -> None:
-        bench.signals.wait(seconds)
-        bench.signals.check()
-
     # Before anything of the side runs: it sees the copy alone.
-    identity = identify(bench.allocation, record.saved_by, bench.recipe)
-    restored = restore(bench.allocation.home, record.saved_by, identity, bench.private / "load", pause=pause)
+    restored = bench.restore(record.saved_by)
     before = _look(restored.files)
     with (
         bench.signals.watching(),

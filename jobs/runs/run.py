@@ -92,6 +92,24 @@ class RunBench:
     say: Callable[[str], None]
     """Takes lines for the harness's log."""
 
+    def restore(self, saved_by: PlannedAttempt) -> Restored:
+        """Check the checkpoint that the plan names, and copy it for the side; before anything of that runs.
+
+        Args:
+            saved_by: The attempt at a run that left it, with the name of the checkpoint.
+
+        Raises:
+            EndedError: It is not what was sealed.
+            InterruptedAttemptError: A signal came.
+        """
+
+        def pause(seconds: float) -> None:
+            self.signals.wait(seconds)
+            self.signals.check()
+
+        identity = identify(self.allocation, saved_by, self.recipe)
+        return restore(self.allocation.home, saved_by, identity, self.private / "load", pause=pause)
+
 
 def begin_record(planned: PlannedAttempt, recipe: Recipe) -> RunRecord:
     """Return the record of a segment that has not begun."""
@@ -127,14 +145,8 @@ def run_segment(bench: RunBench, record: RunRecord, side: SideRecord) -> None:
 def _restore(bench: RunBench, record: RunRecord) -> Restored | None:
     if bench.planned.resume is None:
         return None
-
-    def pause(seconds: float) -> None:
-        bench.signals.wait(seconds)
-        bench.signals.check()
-
     began_s = time.monotonic()
-    identity = identify(bench.allocation, bench.planned, bench.recipe)
-    restored = restore(bench.allocation.home, bench.planned, identity, bench.private / "load", pause=pause)
+    restored = bench.restore(bench.planned)
     record.times.load.own_s += time.monotonic() - began_s
     bench.say(f"goes on from update {restored.account.update}, checked and copied in {record.times.load.own_s:.3f} s")
     return restored

@@ -114,6 +114,28 @@ def test_a_side_that_cannot_ends_with_its_reason_and_the_losses_so_far(tried: Tr
     assert found.is_loaded is bool(found.losses)
 
 
+OTHER_ONCE_LOADED = """
+def load(self, folder):
+    super().load(folder)
+    self.was_loaded = True
+
+def engaged(self):
+    return {"path": "running" if hasattr(self, "was_loaded") else "walking"}
+"""
+
+
+def test_a_side_keeps_to_the_path_of_its_own_checkpoint_and_to_that_of_no_other(tmp_path: Path) -> None:
+    bench = make_two(tmp_path, trainer(OTHER_ONCE_LOADED), trainer(OTHER_ONCE_LOADED))
+    bench.run(bench.plan(RUN))
+    first = bench.name_checkpoint(RUN, min(bench.checkpoints(RUN)))
+    own, other = (make_resumption(side, "baseline", first) for side in SIDES)
+    bench.run(plan_resumptions(bench, own, other, allocation="a00002"))
+    receipt = bench.receipt(own)
+    assert receipt.ending is Ending.STATE_MISMATCH, receipt.reason
+    assert "a run keeps to one path" in receipt.reason
+    assert bench.receipt(other).ending is Ending.COMPLETED, bench.receipt(other).reason
+
+
 def test_the_checkpoint_itself_stays_as_it_was_whatever_a_side_does(tried: Tried) -> None:
     assert tried.bench.receipt(RUN).run is not None
     assert set(tried.bench.checkpoints(RUN)) == {1, UPDATES}
@@ -143,3 +165,11 @@ def test_a_plan_that_is_no_resumption_is_refused(tmp_path: Path, changes: dict[s
     wrong = plan_resumptions(bench, right.replace(**changes), allocation="a00002")
     with pytest.raises(ValueError, match=text):
         parse_allocation(wrong.read_bytes(), "a00002")
+
+
+def test_a_plan_that_does_not_say_how_to_run_who_saved_the_checkpoint_is_refused(tmp_path: Path) -> None:
+    bench = make_two(tmp_path)
+    resume = documents.CheckpointName(segment=1, update=4, sha256="a" * 64)
+    plan = bench.plan(make_resumption("baseline", CANDIDATE, resume))
+    with pytest.raises(ValueError, match="does not say how to run candidate"):
+        parse_allocation(plan.read_bytes(), "a00001")
