@@ -22,7 +22,7 @@ from os.path import realpath  # all bound here: a side may replace the modules' 
 from types import ModuleType
 from typing import Any
 
-from .origins import LIBRARY, SYSTEM_LIBRARIES, Roots, is_below
+from .origins import LIBRARY, SYSTEM_LIBRARIES, Roots, is_below, mapped_paths
 
 _open, _os_open = io.open, os.open
 MOST_LISTED = 50
@@ -262,10 +262,7 @@ def mapped_files(maps: str) -> set[str]:
     Args:
         maps: Text of /proc/<pid>/maps.
     """
-    paths = {line.split(maxsplit=5)[5] for line in maps.splitlines() if len(line.split(maxsplit=5)) == 6}
-    return {
-        path for path in paths if path.startswith("/") and not path.endswith(" (deleted)") and not LIBRARY.search(path)
-    }
+    return {path for path in mapped_paths(maps) if not path.endswith(" (deleted)") and not LIBRARY.search(path)}
 
 
 def open_files(pid: int) -> set[str]:

@@ -142,6 +142,16 @@ def find_foreign(modules: Mapping[str, Any], roots: Roots, private: Sequence[str
     return list(found)[:MOST_LISTED]
 
 
+def mapped_paths(maps: str) -> set[str]:
+    """Return the files that a process has mapped, as the kernel writes them: one that is gone has a suffix.
+
+    Args:
+        maps: Text of /proc/<pid>/maps.
+    """
+    parts = (line.split(maxsplit=5) for line in maps.splitlines())
+    return {fields[5] for fields in parts if len(fields) == 6 and fields[5].startswith("/")}
+
+
 def find_foreign_libraries(maps: str, allowed: Sequence[str]) -> list[str]:
     """Return the shared libraries that a process has mapped from elsewhere.
 
@@ -149,6 +159,5 @@ def find_foreign_libraries(maps: str, allowed: Sequence[str]) -> list[str]:
         maps: Text of /proc/<pid>/maps.
         allowed: Real paths of the folders they may come from, beside the system's.
     """
-    paths = {line.split(maxsplit=5)[5] for line in maps.splitlines() if len(line.split(maxsplit=5)) == 6}
-    libraries = {path.removesuffix(" (deleted)") for path in paths if path.startswith("/") and LIBRARY.search(path)}
+    libraries = {path.removesuffix(" (deleted)") for path in mapped_paths(maps) if LIBRARY.search(path)}
     return sorted(path for path in libraries if not is_below(path, (*SYSTEM_LIBRARIES, *allowed)))[:MOST_LISTED]
