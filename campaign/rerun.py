@@ -7,8 +7,6 @@ canonical inputs, an allocation with the one attempt.
 from __future__ import annotations
 
 import contextlib
-import subprocess
-import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
@@ -25,15 +23,12 @@ from campaign.frozen import Frozen
 from campaign.keys import AttemptKey
 from campaign.paths import TENSORS, HomePaths
 from campaign.planning.calibration import CASE_KINDS
+from campaign.scratch import make_scratch, run_harness
 from campaign.submission.acts import History, IntendedAttempt
 from campaign.submission.plans import build_plan
-from campaign.submission.transport import payload
 
 ALLOCATION = "rerun"
-STOP_S = 60.0
-"""How long the harness may take to stop its sides once it is told to."""
 COMPARED = (formats.NUMERICAL, formats.VACUITY, formats.TENSORS)
-_TAIL_CHARACTERS = 2000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -159,7 +154,7 @@ def _intended(history: History, allocation: str, slot: str) -> IntendedAttempt:
 
 @contextlib.contextmanager
 def scratch_home(paths: HomePaths, parent: Path | None) -> Iterator[HomePaths]:
-    """Provide a folder that looks like a home to the harness; it stays if the block raises.
+    """Provide a folder that looks like a home to the harness; it stays, whoever asked removes it.
 
     Args:
         paths: The campaign's home.
@@ -168,14 +163,9 @@ def scratch_home(paths: HomePaths, parent: Path | None) -> Iterator[HomePaths]:
     Raises:
         StateError: It would lie in the home.
     """
-    place = (parent or Path(tempfile.gettempdir())).resolve()
-    if place.is_relative_to(paths.root.resolve()):
-        why = "what a trial run leaves must never be taken for evidence"
-        raise StateError("a case is not run again inside the home", where=str(place), why=why, hint="--scratch DIR")
-    scratch = HomePaths(Path(tempfile.mkdtemp(prefix="campaign-rerun-", dir=place)).resolve())
-    scratch.protocol.write_bytes(paths.protocol.read_bytes())
+    refusal, why = "a case is not run again inside the home", "what a trial run leaves must never be taken for evidence"
+    scratch = make_scratch(paths, ALLOCATION, parent, refusal=refusal, why=why)
     scratch.inputs.symlink_to(paths.inputs)
-    scratch.allocation(ALLOCATION).root.mkdir(parents=True)
     yield scratch
 
 
@@ -195,20 +185,10 @@ def run_again(
         InfrastructureError: It did not run to its end.
         TamperedError: What it left is not what it sealed.
     """
-    plan = retained.plan.replace(home=str(scratch.root))
-    scratch.allocation(ALLOCATION).plan.write_bytes(plan.to_bytes())
-    temporary = scratch.root / "tmp"
-    temporary.mkdir()
-    plans = [scratch.allocation(ALLOCATION).plan]
-    command = payload(frozen.manifest.harness_python, paths, scratch.root / "pycache", plans)
-    said = run_command(command, {**environment, "TMPDIR": str(temporary)})
+    said = run_harness(paths, frozen, retained.plan, scratch, environment)
     folder = scratch.attempt(retained.planned.slot, retained.planned.attempt)
     if not folder.receipt.exists():
-        log = scratch.allocation(ALLOCATION).log
-        why = log.read_text(encoding="utf-8", errors="replace") if log.exists() else said
-        raise InfrastructureError(
-            "the harness left no receipt", where=str(scratch.root), why=why.strip()[-_TAIL_CHARACTERS:]
-        )
+        raise InfrastructureError("the harness left no receipt", where=str(scratch.root), why=said)
     expected = expect(frozen, retained.planned, ALLOCATION)
     sealed, findings = read_attempt(folder, expected)
     if sealed is None:
@@ -220,27 +200,6 @@ def run_again(
             "the case did not run to its end this time", where=str(folder.root), why=why, hint=hint
         )
     return sealed
-
-
-def run_command(command: Sequence[str], environment: Mapping[str, str]) -> str:
-    """Run the harness in a session of its own and return what it printed; whatever interrupts us ends it too."""
-    with subprocess.Popen(
-        command,
-        env=dict(environment),
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        start_new_session=True,
-    ) as process:
-        try:
-            output, _ = process.communicate()
-        except BaseException:
-            process.terminate()
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                process.wait(STOP_S)
-            process.kill()
-            raise
-    return output.decode("utf-8", "replace")
 
 
 # --- comparing --------------------------------------------------------------------------------------------------------

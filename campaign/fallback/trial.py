@@ -6,7 +6,6 @@ It happens in a folder of its own that is laid out like a home, as far as the ha
 from __future__ import annotations
 
 import contextlib
-import tempfile
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,10 +17,9 @@ from campaign.errors import EvidenceError, InfrastructureError, StateError
 from campaign.fallback.subject import SIDES, Side, Source, Subject
 from campaign.frozen import Frozen
 from campaign.paths import AttemptPaths, HomePaths
-from campaign.rerun import run_command
+from campaign.scratch import make_scratch, run_harness
 from campaign.submission.acts import IntendedAttempt
 from campaign.submission.plans import build_plan
-from campaign.submission.transport import payload
 
 ALLOCATION = "fallback"
 NO_TRIAL = frozenset(
@@ -37,7 +35,6 @@ NO_TRIAL = frozenset(
     }
 )
 """Endings of a stretch that say nothing of the side: the machine, the data or the home was not as it should be."""
-_TAIL_CHARACTERS = 2000
 
 
 def require_able(paths: HomePaths) -> None:
@@ -94,7 +91,7 @@ def build_trial(frozen: Frozen, paths: HomePaths, subject: Subject, updates: int
 
 @contextlib.contextmanager
 def scratch_home(paths: HomePaths, subject: Subject, parent: Path | None) -> Iterator[HomePaths]:
-    """Provide a folder that looks like a home to the harness; it stays if the block raises.
+    """Provide a folder that looks like a home to the harness; it stays, whoever asked removes it.
 
     Args:
         paths: The campaign's home.
@@ -104,17 +101,12 @@ def scratch_home(paths: HomePaths, subject: Subject, parent: Path | None) -> Ite
     Raises:
         StateError: It would lie in the home.
     """
-    place = (parent or Path(tempfile.gettempdir())).resolve()
-    if place.is_relative_to(paths.root.resolve()):
-        why = "a trial is kept only once it has ended"
-        raise StateError("no trial runs inside the home", where=str(place), why=why, hint="--scratch DIR")
-    scratch = HomePaths(Path(tempfile.mkdtemp(prefix="campaign-fallback-", dir=place)).resolve())
-    scratch.protocol.write_bytes(paths.protocol.read_bytes())
+    refusal, why = "no trial runs inside the home", "a trial is kept only once it has ended"
+    scratch = make_scratch(paths, ALLOCATION, parent, refusal=refusal, why=why)
     for side in SIDES:
         seen = scratch.runs(subject.identity(side))
         seen.parent.mkdir(parents=True)
         seen.symlink_to(paths.runs(subject.identity(side)))
-    scratch.allocation(ALLOCATION).root.mkdir(parents=True)
     yield scratch
 
 
@@ -158,19 +150,12 @@ def run_trial(
         InfrastructureError: One was not made, or ended in a way that says nothing of a side.
         TamperedError: What one left is not what it sealed.
     """
-    plan = plan.replace(home=str(scratch.root))
-    where = scratch.allocation(ALLOCATION)
-    where.plan.write_bytes(plan.to_bytes())
-    temporary = scratch.root / "tmp"
-    temporary.mkdir()
-    command = payload(frozen.manifest.harness_python, paths, scratch.root / "pycache", [where.plan])
-    said = run_command(command, {**environment, "TMPDIR": str(temporary)})
+    said = run_harness(paths, frozen, plan, scratch, environment)
     made: list[Made] = []
     for planned in plan.attempts:
         folder = scratch.attempt(planned.slot, planned.attempt)
         if not folder.receipt.exists():
-            log = where.log.read_text(encoding="utf-8", errors="replace") if where.log.exists() else said
-            why = f"{planned.slot}: {log.strip()[-_TAIL_CHARACTERS:]}"
+            why = f"{planned.slot}: {said}"
             raise InfrastructureError("the harness did not make the whole trial", where=str(scratch.root), why=why)
         made.append(_read_made(frozen, planned, folder))
     return tuple(made)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import tempfile
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -12,13 +14,16 @@ import pytest
 
 from acceptance.formats import Ending
 from campaign import documents
+from campaign import scratch as scratch_module
+from campaign.collection.sealed import Finding, TamperedError
 from campaign.documents import FallbackStretch
 from campaign.errors import EvidenceError, InfrastructureError, StateError
+from campaign.fallback import subject as subject_module
 from campaign.fallback import trial
 from campaign.fallback.comparing import Tolerance, differences_of, tolerance_of, why_not
 from campaign.fallback.keeping import MOST_REASON, shortened
-from campaign.fallback.subject import choose_update, find_subject
-from campaign.fallback.trial import require_able, run_trial
+from campaign.fallback.subject import check_source, choose_update, find_subject
+from campaign.fallback.trial import require_able, run_trial, scratch_home, stretches
 from campaign.frozen import Frozen
 from campaign.paths import HomePaths
 from campaign.record.fallbacks import state_of
@@ -294,7 +299,7 @@ def test_a_harness_that_ends_without_a_receipt_is_an_error_with_what_it_said(
         asked.append((command, environment))
         return "killed by its own side"
 
-    monkeypatch.setattr(trial, "run_command", killed)
+    monkeypatch.setattr(scratch_module, "run_command", killed)
     scratch = HomePaths(tmp_path / "scratch")
     scratch.allocation(trial.ALLOCATION).root.mkdir(parents=True)
     manifest = SimpleNamespace(harness_python="python")
@@ -305,3 +310,150 @@ def test_a_harness_that_ends_without_a_receipt_is_an_error_with_what_it_said(
     assert command[-1] == str(scratch.allocation(trial.ALLOCATION).plan)
     assert environment == {"A": "b", "TMPDIR": str(scratch.root / "tmp")}
     assert documents.AllocationPlan.read(Path(command[-1])).home == str(scratch.root)
+
+
+def test_no_trial_runs_inside_the_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    paths = HomePaths(tmp_path / "home")
+    paths.root.mkdir()
+    inside = tmp_path / "link"
+    inside.symlink_to(paths.root)
+    subject = find(make_view(first_45=(3,)))
+    for parent in (paths.root, inside):
+        with pytest.raises(StateError, match="no trial runs inside the home"), scratch_home(paths, subject, parent):
+            pass
+    monkeypatch.setattr(tempfile, "tempdir", str(paths.root))
+    with pytest.raises(StateError, match="no trial runs inside the home"), scratch_home(paths, subject, None):
+        pass
+    assert list(paths.root.iterdir()) == []
+
+
+def test_the_harness_finds_the_rules_and_the_runs_of_both_sides_in_the_scratch_folder(tmp_path: Path) -> None:
+    paths = HomePaths(tmp_path / "home")
+    paths.root.mkdir()
+    paths.protocol.write_bytes(b"rules")
+    with scratch_home(paths, find(make_view(first_45=(3,))), tmp_path) as scratch:
+        assert scratch.root.parent == tmp_path.resolve()
+        assert scratch.protocol.read_bytes() == b"rules"
+        assert scratch.allocation(trial.ALLOCATION).root.is_dir()
+        for side in ("baseline", CANDIDATE):
+            assert scratch.runs(side).readlink() == paths.runs(side)
+
+
+def test_each_checkpoint_is_gone_on_from_by_its_owner_first() -> None:
+    subject = find(make_view(first_45=(3,)))
+    order = [(source.owner, side) for source, side in stretches(subject)]
+    own, other = ("baseline", "candidate"), ("candidate", "baseline")
+    assert order == [(own[0], own[0]), own, (other[0], other[0]), other]
+
+
+# --- what a stretch left ----------------------------------------------------------------------------------------------
+
+RESUME = documents.CheckpointName(segment=1, update=3, sha256="a" * 64)
+PLANNED = make_resumption("candidate", "baseline", RESUME)
+SAID = documents.Resumption(
+    side="candidate",
+    recipe=PLANNED.workload,
+    seed=45,
+    slot="baseline/run/short/s45",
+    attempt=1,
+    segment=1,
+    update=3,
+    sha256="a" * 64,
+    is_loaded=True,
+    losses=(3.0, 2.0, 1.0),
+)
+
+
+@pytest.fixture
+def left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., trial.Made]:
+    """Return a function that reads what a stretch has left."""
+
+    def read(ending: Ending = Ending.COMPLETED, said: documents.Resumption | None = SAID) -> trial.Made:
+        folder = HomePaths(tmp_path).attempt(PLANNED.slot, PLANNED.attempt)
+        folder.root.mkdir(parents=True, exist_ok=True)
+        names = []
+        if said is not None:
+            folder.resumption.write_bytes(said.to_bytes())
+            names = [SimpleNamespace(name=folder.resumption.name)]
+        receipt = SimpleNamespace(ending=ending, reason="why", files=names)
+        monkeypatch.setattr(trial, "expect", lambda *_: None)
+        monkeypatch.setattr(trial, "read_attempt", lambda *_: (SimpleNamespace(receipt=receipt), ()))
+        return trial._read_made(cast("Frozen", None), PLANNED, folder)
+
+    return read
+
+
+def test_what_a_stretch_left_is_taken_as_it_is(left: Callable[..., trial.Made]) -> None:
+    assert left().resumption == SAID
+    cut = SAID.replace(losses=(3.0,))
+    assert left(Ending.CRASH, cut).resumption == cut
+    assert left(Ending.CRASH, None).resumption is None
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"side": "baseline"},
+        {"recipe": "other"},
+        {"attempt": 2},
+        {"segment": 2},
+        {"update": 4},
+        {"sha256": "b" * 64},
+        {"losses": (3.0, 2.0)},
+        {"losses": (3.0, 2.0, 1.0, 0.5)},
+    ],
+)
+def test_a_stretch_that_tells_of_something_else_is_no_evidence(
+    left: Callable[..., trial.Made], changes: dict[str, Any]
+) -> None:
+    with pytest.raises(EvidenceError):
+        left(said=SAID.replace(**changes))
+
+
+def test_no_more_losses_than_updates_are_believed_of_a_stretch_that_failed(left: Callable[..., trial.Made]) -> None:
+    with pytest.raises(EvidenceError, match="4 losses of 3 updates"):
+        left(Ending.CRASH, SAID.replace(losses=(4.0, *SAID.losses)))
+
+
+def test_a_stretch_that_completed_must_say_what_it_did(left: Callable[..., trial.Made]) -> None:
+    with pytest.raises(EvidenceError, match="does not say what the side did"):
+        left(said=None)
+
+
+@pytest.mark.parametrize("ending", sorted(trial.NO_TRIAL))
+def test_an_ending_that_says_nothing_of_the_side_makes_no_trial(
+    left: Callable[..., trial.Made], ending: Ending
+) -> None:
+    with pytest.raises(InfrastructureError, match="did not run to its end"):
+        left(ending)
+
+
+def test_endings_of_the_machine_say_nothing_of_a_side() -> None:
+    of_machine = {"cancelled", "lost", "node_fail", "no_space", "preempted", "time_limit"}
+    assert {str(ending) for ending in trial.NO_TRIAL} == {*of_machine, "checkpoint_refused", "data_changed"}
+
+
+# --- the checkpoint itself --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("saved", "wrong", "text"),
+    [
+        ({}, (), "it is not there"),
+        ({3: "b" * 64}, (), "its segment's receipt lists"),
+        ({3: f"{3:064x}"}, (Finding(where="x", what="one byte is another"),), "one byte is another"),
+    ],
+)
+def test_a_checkpoint_is_held_to_what_its_receipt_sealed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, saved: dict[int, str], wrong: tuple[Finding, ...], text: str
+) -> None:
+    view = make_view(first_45=(3,))
+    source = find(view).sources[0]
+    found = {update: SimpleNamespace(sha256=sha256, files=()) for update, sha256 in saved.items()}
+    monkeypatch.setattr(History, "attempt", lambda *_: None)
+    monkeypatch.setattr(subject_module, "owner_of", lambda *_: None)
+    monkeypatch.setattr(subject_module, "read_checkpoints", lambda *_: (found, ()))
+    monkeypatch.setattr(subject_module, "check_files", lambda *_: (wrong, {}))
+    with pytest.raises(TamperedError) as error:
+        check_source(HomePaths(tmp_path), cast("Frozen", None), view, RULES.recipes[0], source)
+    assert text in error.value.why
