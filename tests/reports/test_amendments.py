@@ -137,6 +137,23 @@ def test_a_part_of_the_repeats_is_named_and_all_of_them_are_not(source: Source) 
     assert "only a part" not in notes(amended(source, amendment(*own)))
 
 
+def test_a_run_whose_other_side_is_kept_is_named_and_both_sides_together_are_not(source: Source) -> None:
+    runs = {"candidate": f"{CANDIDATE}/run/sync/s1", "baseline": "baseline/run/sync/s1"}
+    slot, row = source.protocol["slots"][0], source.tables["attempts.csv"][0]
+    slots = [{**slot, "slot": f"{side}/run/sync/s1", "kind": "run", "side": side} for side in runs]
+    rows = [replace(row, values={**row.values, "slot": run, "attempt": 1}) for run in runs.values()]
+    attempts = [{**source.provenance["attempts"][0], "slot": run, "attempt": 1} for run in runs.values()]
+    made = replace(
+        source,
+        protocol={**source.protocol, "slots": [*source.protocol["slots"], *slots]},
+        provenance={**source.provenance, "attempts": [*source.provenance["attempts"], *attempts]},
+        tables={**source.tables, "attempts.csv": (*source.tables["attempts.csv"], *rows)},
+    )
+    for run in runs.values():
+        assert f"the other side's run with the same seed is kept: {run}." in notes(amended(made, amendment(run)))
+    assert "with the same seed" not in notes(amended(made, amendment(*runs.values())))
+
+
 def test_a_slot_that_is_void_twice_is_named(source: Source) -> None:
     slot = slots_of(source, "pair")[0]
     assert f"Made void more than once: {slot}." in notes(amended(source, amendment(slot), amendment(slot, seq=70)))
