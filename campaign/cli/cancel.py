@@ -10,6 +10,7 @@ from campaign.cli.options import home_option, json_option, require_yes
 from campaign.cli.output import Output
 from campaign.frozen import read_frozen
 from campaign.paths import HomePaths
+from campaign.record.amendments import require_text
 from campaign.submission.desk import open_desk
 from campaign.submission.ending import cancel, unfinished
 
@@ -24,10 +25,11 @@ def command(home: HomePaths, output: Output, reason: str, yes: bool) -> None:
 
     What is sealed stays. Attempts that are cut off end as `cancelled`, which allows another attempt.
     """
+    said_why = require_text(reason, "--reason")
     desk = open_desk(home, read_frozen(home), time.time)
     names = unfinished(desk.view(""))
     if names and not yes:
         require_yes("cancelling", f"End {len(names)} allocation(s)?")
-    done = cancel(desk, reason, output.note)
+    done = cancel(desk, said_why, output.note)
     said = f"asked {len(done.allocations)} allocation(s) to end" if done.allocations else "nothing is under way"
-    output.result(said, {"allocations": list(done.allocations), "jobs": list(done.jobs), "reason": reason})
+    output.result(said, {"allocations": list(done.allocations), "jobs": list(done.jobs), "reason": said_why})

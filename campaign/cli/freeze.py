@@ -21,6 +21,7 @@ from campaign.freezing.programs import find_programs
 from campaign.freezing.sides import Progress, no_progress
 from campaign.frozen import read_frozen
 from campaign.paths import HomePaths
+from campaign.record.amendments import require_text
 from campaign.record.registry import register
 from campaign.submission.desk import settle_home
 
@@ -96,6 +97,7 @@ def _freeze_baseline(
         raise click.UsageError("--config belongs to --candidate; CONFIG alone names the configuration of a baseline")
     if waiver is not None and not waiver.strip():
         raise click.UsageError("--waive-power needs a reason: it is recorded, and the report prints it")
+    why = require_text(waiver, "--waive-power") if waiver else ""
     loaded = load_config(config)
     paths = HomePaths(absolute(home)) if home is not None else HomePaths.default(loaded.path, loaded.name)
     return freeze_baseline(
@@ -105,7 +107,7 @@ def _freeze_baseline(
         environment=os.environ,
         clock=time.time,
         progress=progress,
-        waiver=waiver or "",
+        waiver=why,
     )
 
 

@@ -9,6 +9,7 @@ import click
 from campaign.cli.options import home_option, json_option
 from campaign.cli.output import Output
 from campaign.paths import HomePaths
+from campaign.record.amendments import require_text
 from campaign.record.ledger import unlock
 
 
@@ -22,7 +23,7 @@ def command(*, reason: str, home: HomePaths, output: Output) -> None:
     A lock whose owner was on this host and is dead needs no unlocking: the next command takes it over. The lock of a
     process that is alive on this host is not removed.
     """
-    owner = unlock(home, time.time, reason)
+    owner = unlock(home, time.time, require_text(reason, "--reason"))
     if owner is None:
         output.result("there is no lock", {"unlocked": False, "owner": None})
     else:
