@@ -306,6 +306,28 @@ def test_started_of_another_job_than_the_ledger_submitted_is_found(home: Path) -
     assert any(line.startswith("allocations/a0001/started.json: job") for line in found(home))
 
 
+def test_a_task_of_a_job_array_is_held_to_the_place_of_its_allocation(home: Path) -> None:
+    def be_array(entries: list[dict[str, Any]]) -> None:
+        (submitted,) = (
+            one["data"]
+            for one in entries
+            if one["act"] == "submitted" and one["data"]["submission"] == "synthetic/a0001"
+        )
+        submitted.update(array=True, job="77")
+
+    def be_task(index: str) -> None:
+        for path in (home / "allocations/a0001/started.json", *home.glob("attempts/**/start.json")):
+            if json.loads(path.read_bytes())["allocation"] == "a0001":
+                edit_document(path, lambda value: value["job"].update(array_job_id="77", array_task_id=index))
+        reseal(home)
+
+    edit_ledger(home, be_array)
+    be_task("0")
+    assert found(home) == []
+    be_task("1")
+    assert any("is local job 77_1, the ledger says" in line for line in found(home))
+
+
 def test_an_attempt_without_started_is_found(home: Path) -> None:
     (home / "allocations/a0001/started.json").unlink()
     assert any(line.startswith("allocations/a0001/started.json: there is none") for line in found(home))
