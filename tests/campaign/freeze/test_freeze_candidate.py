@@ -78,6 +78,14 @@ def test_the_same_tree_with_another_table_is_refused_and_says_what_to_do(setting
     assert len(read_frozen(setting.home).candidates) == 1
 
 
+def test_the_same_tree_that_may_read_more_is_another_candidate(setting: Setting) -> None:
+    setting.freeze()
+    setting.freeze_candidate()
+    with pytest.raises(StateError, match="the same tree but another reads"):
+        setting.freeze_candidate(lambda text: text.replace("[candidate]\n", '[candidate]\nreads = ["notes"]\n'))
+    assert len(read_frozen(setting.home).candidates) == 1
+
+
 @pytest.mark.parametrize(
     ("edit", "table"),
     [

@@ -51,6 +51,11 @@ def in_file(name: str, text: str) -> Plant:
     return plant
 
 
+def in_included_file(setting: Setting, repository: Repository) -> Callable[[str], str]:
+    in_file("secrets/token.txt", CANARY)(setting, repository)
+    return in_table('include = ["secrets/token.txt"]')(setting, repository)
+
+
 def in_interpreter(setting: Setting, _repository: Repository) -> Callable[[str], str]:
     write_files(setting.root, {"bin/python": f"#!/bin/sh\necho https://me:{PLAIN}@host/p?key={PLAIN} >&2\nexit 1\n"})
     return nothing
@@ -68,6 +73,7 @@ REFUSED: dict[str, Plant] = {
     "untracked file": in_file(".env", f"HF={CANARY}\n"),
     "modified file": in_file("adapter.py", f"def native(config, *, seed, device): ...\nT = '{CANARY}'\n"),
     "binary file": in_file("state.bin", f"\0\0{CANARY}\0"),
+    "included file": in_included_file,
 }
 REDACTED: dict[str, Plant] = {
     "password of a remote": in_remote(f"https://me:{PLAIN}@host.example/r.git"),
@@ -125,6 +131,13 @@ def test_a_candidate_is_held_to_the_same(setting: Setting, repository: Repositor
     with pytest.raises(ConfigError, match="looks like a Hugging Face token"):
         setting.freeze_candidate()
     assert not [one for one in bytes_of(setting.home.root) if CANARY.encode() in one]
+
+
+def test_a_tree_without_a_repository_is_held_to_the_same(setting: Setting) -> None:
+    write_files(setting.source, {"notes.txt": f"one\n{CANARY}\n"})
+    with pytest.raises(ConfigError, match="looks like a Hugging Face token") as caught:
+        setting.freeze()
+    assert caught.value.where == f"{setting.source / 'notes.txt'}:2"
 
 
 def test_what_is_committed_is_taken_as_it_is(setting: Setting, repository: Repository) -> None:

@@ -31,14 +31,16 @@ def test_urls_inside_a_text_are_stripped_and_the_rest_is_kept() -> None:
 @pytest.mark.parametrize(
     "value",
     [
-        "ghp_" + "a1" * 18,
+        *(f"gh{kind}_" + "a1" * 18 for kind in "pousr"),
         "github_pat_" + "a1" * 20,
         "glpat-" + "a1" * 10,
         "hf_" + "a1" * 16,
         "AKIA" + "A1" * 8,
+        "ASIA" + "A1" * 8,
         "xoxb-" + "1" * 12,
         "sk-" + "a1" * 16,
         "pypi-" + "a1" * 20,
+        "npm_" + "a1" * 18,
         "eyJhbGciOiJI.eyJzdWIiOiIx.c2lnbmF0dXJl",
         "-----BEGIN OPENSSH PRIVATE KEY-----",
         "https://user:password@host.example/",
