@@ -246,6 +246,31 @@ def test_all_cases_of_a_workload_run_on_what_its_first_completed_pilot_recorded(
     assert f"it ran on the inputs {other}, the pilot recorded {canonical}" in findings(home)
 
 
+def test_a_void_case_too_ran_on_what_some_pilot_recorded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    home = freeze(tmp_path / "home", SMALL[:1], repeats=1, numerical=NumericalRules())
+    for slot in home.protocol.slots:
+        if slot.side == "baseline" and slot.kind != "control_case":
+            home.attempt(slot)
+    other = "0" * 64
+    monkeypatch.setattr(Home, "inputs_sha256", lambda *_: other)
+    home.attempt(home.slot(CONTROL))
+    void = documents.Amended(
+        what="node",
+        changed="a fan",
+        void=(CONTROL,),
+        voided_attempts={CONTROL: 1},
+        valid="all other slots",
+        keep_reason="other nodes",
+        by="me",
+        reason="it broke",
+        after_report=False,
+        shown=(),
+        platform=False,
+    )
+    home.append("amended", void.to_json())
+    assert f"it ran on the inputs {other}, which no pilot recorded" in findings(home)
+
+
 def test_a_pair_that_says_how_a_case_was_run_is_named(home: Home) -> None:
     reseal_receipt(home, "candidate/pair/sync-b4/r1", lambda receipt: receipt.replace(case=home.case("sync-b4")))
     assert "a pair that says how a case was run" in findings(home)

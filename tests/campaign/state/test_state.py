@@ -135,7 +135,7 @@ def test_the_reason_of_an_allocation_is_the_ending_of_attempts_that_were_not_mad
     assert resolve(NOTHING, place).ending is Ending.HARNESS_ERROR
 
 
-@pytest.mark.parametrize("reason", ["completed", "all attempts made", ""])
+@pytest.mark.parametrize("reason", ["completed", "void", "all attempts made", ""])
 def test_an_allocation_that_says_it_made_an_attempt_without_a_receipt_lost_it(reason: str) -> None:
     place = replace(where(JobStage.ENDED, "COMPLETED"), ended=ended(reason))
     assert resolve(NOTHING, place).ending is Ending.LOST
