@@ -28,7 +28,9 @@ def _find(given: Path | None) -> Path:
         return find_home(None).root
     path = absolute(given)
     if not path.exists():
-        raise StateError("there is no such file or folder", where=str(given))
+        raise StateError(
+            "there is no such file or folder", where=str(given), hint="give a home, or an exported archive"
+        )
     return path
 
 
