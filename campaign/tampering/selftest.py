@@ -20,6 +20,7 @@ from campaign.judging.report import report
 from campaign.paths import HomePaths
 from campaign.record.closing import close
 from campaign.record.ledger import Ledger, closed_entry
+from campaign.record.registry import VARIABLE
 from campaign.tampering.copies import Copy, NotHereError, copy_home, link_home, remove_home
 from campaign.tampering.mutations import MUTATIONS, Mutation, lower_thresholds
 from campaign.verifier.facts import Options
@@ -97,7 +98,7 @@ def run(
     scratch: Path | None = None,
     progress: Callable[[Trial], None] = lambda _: None,
 ) -> SelfTest:
-    """Try every mutation on a copy of a home; the home itself is only read.
+    """Try every mutation on a copy of a home; the home itself is only read, and no registry is told of the copies.
 
     Args:
         home: The home.
@@ -112,11 +113,12 @@ def run(
         InfrastructureError: There is no room for a copy.
     """
     with _scratch(scratch) as folder:
+        apart = {**environment, VARIABLE: str(folder / "registry.jsonl")}  # a copy is no try against the baseline
         reference = HomePaths(folder / "reference")
         copy_home(home.root, reference.root)
-        head = prepare(reference, environment, clock)
+        head = prepare(reference, apart, clock)
         trials = []
-        for trial in _trials(reference, folder / "tampered", head, environment, clock):
+        for trial in _trials(reference, folder / "tampered", head, apart, clock):
             progress(trial)
             trials.append(trial)
     return SelfTest(trials=tuple(trials))
