@@ -126,6 +126,17 @@ def test_a_text_that_changed_or_is_gone_is_found(kept: Accounted) -> None:
     assert "is not there" in kept.check()[0][0]
 
 
+def test_an_act_that_names_a_text_out_of_its_turn_is_found(kept: Accounted) -> None:
+    kept.keep(kept.line("7_0"))
+    kept.keep(kept.line("8_0"))
+
+    def pass_over(entries: list[dict[str, Any]]) -> None:
+        entries[-1]["data"] = entries[-2]["data"]
+
+    edit_ledger(kept.root, pass_over)
+    assert any('file: is "accounting/1.txt"' in finding for finding in kept.check()[0])
+
+
 def test_a_text_that_no_act_names_is_found_unless_a_killed_command_left_it(kept: Accounted) -> None:
     kept.keep(kept.line("7_0"))
     (kept.root / "accounting/2.txt").write_bytes(b"")

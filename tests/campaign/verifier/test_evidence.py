@@ -201,6 +201,15 @@ def test_attempts_that_are_not_whole_leave_the_ledgers_digest_to_compare_with(ho
     assert "reported on" in what
 
 
+def test_a_table_with_other_columns_than_are_known_is_found(home: Home) -> None:
+    protocol = json.loads(home.paths.protocol.read_bytes())
+    protocol["headers"]["pairs.csv"].append("more")
+    home.paths.protocol.write_bytes(json.dumps(protocol).encode())
+    ((state, where, what),) = found(home)
+    assert (state, where) == (State.TAMPERED, "protocol.json")
+    assert what.startswith("headers.pairs.csv: is ")
+
+
 def test_a_home_without_a_report_is_incomplete(tmp_path: Path) -> None:
     home = build_home(tmp_path / "home", CASES, repeats=1)
     ((state, where, what),) = found(home)

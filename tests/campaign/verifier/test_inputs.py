@@ -69,6 +69,7 @@ def edit_list(root: Path, edit: Callable[[dict[str, Any]], object]) -> None:
     ("edit", "what"),
     [
         (lambda value: value.update(workload="other"), "workload"),
+        (lambda value: value.update(config_sha256="0" * 64), "config_sha256"),
         (lambda value: value.update(moments="warm"), "moments"),
         (lambda value: value.update(step=1), "step"),
         (lambda value: value["batches"].pop(), "batches"),

@@ -147,10 +147,11 @@ def _provenance(home: Home, edit: Callable[[dict[str, Any]], object]) -> None:
     [
         (lambda value: value["ledger"].update(head="0" * 64), "of the ledger has the SHA-256 " + "0" * 64),
         (lambda value: value["ledger"].update(entries=9999), "was made after 9999 entries"),
+        (lambda value: value["ledger"].update(entries=value["ledger"]["entries"] + 1), "and the report on it is entry"),
         (lambda value: value["candidate"].update(snapshot_sha256="0" * 64), "its candidate_sha256 is " + "0" * 64),
         (lambda value: value.update(harness_sha256="0" * 64), "its harness_sha256 is " + "0" * 64),
     ],
-    ids=["head", "entries", "candidate", "harness"],
+    ids=["head", "entries", "its own report", "candidate", "harness"],
 )
 def test_a_provenance_of_something_else_is_found_although_the_ledger_names_it(
     home: Home, edit: Callable[[dict[str, Any]], object], why: str
