@@ -13,6 +13,7 @@ import pytest
 
 from acceptance.formats import NUMERICAL, parse_table
 from campaign import rerun as library
+from campaign import scratch
 from campaign.cli import rerun as command
 from campaign.cli.main import main
 from campaign.collection.sealed import SealedAttempt
@@ -216,7 +217,7 @@ def test_a_case_that_was_changed_after_it_was_sealed_is_not_run_again(
 def test_a_harness_that_cannot_start_is_an_error_of_the_machine(
     home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(library, "payload", lambda *_: ("/bin/sh", "-c", "echo no interpreter; exit 3"))
+    monkeypatch.setattr(scratch, "payload", lambda *_: ("/bin/sh", "-c", "echo no interpreter; exit 3"))
     assert main(["rerun", CONTROL, "--home", str(home), "--scratch", str(tmp_path)]) == 6
     said = capsys.readouterr().err
     assert "left no receipt" in said
