@@ -112,7 +112,7 @@ def _check_side(check: Check, name: str, python: str, identity: Node) -> None:
     except EvidenceError as error:
         check.not_checked(f"{name}: its interpreter is not here: {python} {error.what}")
         return
-    if not frozen or found != frozen:
+    if found != frozen:
         check.not_checked(f"{name}: {python} is another interpreter than the one that was frozen, {executable}")
         return
     version = ".".join(identity["version"].as_text().split(".")[:2])

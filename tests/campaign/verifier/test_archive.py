@@ -77,6 +77,13 @@ def test_names_that_cannot_be_files_are_evidence_that_is_wrong(tmp_path: Path, n
         open_(write(tmp_path / "a.tar", *parts))
 
 
+def test_a_list_that_claims_more_than_the_archive_has_is_not_read(tmp_path: Path) -> None:
+    about, data = member(f"t/{EXPORT}", listing())
+    about.size = 1 << 40
+    with pytest.raises(EvidenceError, match=f"claims to have {1 << 40} bytes"):
+        open_(write(tmp_path / "a.tar", (about, data)))
+
+
 def test_headers_without_end_are_evidence_that_is_wrong(tmp_path: Path) -> None:
     longer = [member("././@LongLink", kind=tarfile.GNUTYPE_LONGNAME)] * 3000
     path = write(tmp_path / "a.tar", member(f"t/{EXPORT}", listing()), *longer)

@@ -139,6 +139,13 @@ def test_another_program_than_the_frozen_one_does_not_run(home: Home) -> None:
     assert facts.verdicts == {}
 
 
+def test_the_two_runs_differ_in_all_that_must_not_matter() -> None:
+    first, second = (execution._environment(setting, {"PYTHONPATH": "elsewhere"}) for setting in execution.SETTINGS)
+    assert first.keys() == second.keys()
+    assert {name for name in first if first[name] != second[name]} == {"PYTHONHASHSEED", "TZ", "LC_ALL"}
+    assert "PYTHONPATH" not in first
+
+
 VARYING = {
     "hash seed": "str(hash('a'))",
     "time zone": "time.strftime('%Z %z')",
