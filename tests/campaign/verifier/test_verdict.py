@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import re
+import resource
 import shutil
 from collections.abc import Callable
 from functools import partial
@@ -11,7 +12,7 @@ import pytest
 
 from campaign import files
 from campaign.record.ledger import read_entries
-from campaign.verifier import evidence, execution, verdict
+from campaign.verifier import child, evidence, execution, verdict
 from campaign.verifier.facts import Facts
 from campaign.verifier.findings import Check, Finding, State
 from tests.campaign.verifier import judged
@@ -144,6 +145,17 @@ def test_the_two_runs_differ_in_all_that_must_not_matter() -> None:
     assert first.keys() == second.keys()
     assert {name for name in first if first[name] != second[name]} == {"PYTHONHASHSEED", "TZ", "LC_ALL"}
     assert "PYTHONPATH" not in first
+
+
+@pytest.mark.parametrize(("most", "hard", "own"), [(5, resource.RLIM_INFINITY, 5), (5, 3, 3), (3, 5, 3)])
+def test_a_limit_of_a_run_is_what_was_asked_for_or_lower(
+    monkeypatch: pytest.MonkeyPatch, most: int, hard: int, own: int
+) -> None:
+    made: list[tuple[int, tuple[int, int]]] = []
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (hard, hard))
+    monkeypatch.setattr(resource, "setrlimit", lambda kind, limits: made.append((kind, limits)))
+    child.limit({"RLIMIT_AS": most})
+    assert made == [(resource.RLIMIT_AS, (own, own))]
 
 
 VARYING = {
