@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -8,6 +9,7 @@ import pytest
 
 from acceptance.formats import Ending
 from campaign import documents, files
+from jobs.allocation import frozen
 from jobs.allocation.frozen import WatchedFrozen
 from tests.support.harness import ADAPTER, SOLO, make_attempt, make_bench, misbehaving, write_tree
 
@@ -74,6 +76,17 @@ def test_a_link_that_says_what_digest_the_file_had_is_no_such_file(tmp_path: Pat
     path.unlink()
     path.symlink_to(digest)
     assert watched.find_changes() == ["protocol.json"]
+
+
+def test_a_new_file_that_cannot_be_read_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(path: Path) -> str:
+        raise PermissionError(errno.EACCES, "Permission denied", str(path))
+
+    home = make_home(tmp_path)
+    watched = WatchedFrozen.read(home)
+    (home / "frozen/harness/new.py").write_text("")
+    monkeypatch.setattr(frozen, "sha256_file", refuse)
+    assert watched.find_changes() == ["frozen/harness/new.py"]
 
 
 OTHERS = """
