@@ -111,6 +111,7 @@ def test_a_result_that_a_report_had_shown_is_not_redone_in_silence(
     assert run(bad, "report") == 3
     assert amend(bad, NAME) == 0
     assert run(bad, "report") == 4  # void, and not measured again
+    assert documents.Provenance.read(bad.paths.evaluation(CANDIDATE).provenance).missing_slots == (NAME,)
     assert "1 slot is void and not measured again yet, 1 of them after a report had shown" in capsys.readouterr().out
     measure_again(bad, PAIR, 1.2)
     assert run(bad, "report") == 0
@@ -338,7 +339,8 @@ def test_what_is_recorded_is_what_was_shown(home: Home) -> None:
 
 
 def test_nothing_is_amended_in_a_home_that_is_not_what_was_frozen(home: Home) -> None:
-    home.paths.manifest.write_bytes(home.paths.manifest.read_bytes() + b"\n")
+    manifest = home.paths.candidate(CANDIDATE).manifest  # the ledger alone names its digest
+    manifest.write_bytes(manifest.read_bytes() + b"\n")
     assert amend(home, NAME) == 5
     assert acts_of(home, "amended") == []
 
