@@ -168,6 +168,16 @@ def test_attempts_without_a_receipt_stand_there_by_the_ledgers_word(home: Home) 
     assert [state for state, *_ in found(home)] == [State.INCOMPLETE]
 
 
+def test_an_ending_that_was_learnt_after_the_report_makes_it_old_and_not_wrong(home: Home) -> None:
+    slot = home.slot(PAIR)
+    allocation = home.plan(slot, 2)
+    assert judged.report(home, "--exit-zero") == 0
+    assert found(home) == []
+    home.end(slot, 2, allocation, Ending.NODE_FAIL)
+    ((state, where, _),) = found(home)
+    assert (state, Path(where).name) == (State.INCOMPLETE, "verdict.json")
+
+
 def test_a_run_stands_there_by_the_segment_that_ended_it(home: Home) -> None:
     slot = home.slot("candidate/run/lm/s45")
     home.segment(slot, 2, 1, ending=Ending.TIME_LIMIT)

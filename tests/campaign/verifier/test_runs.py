@@ -137,6 +137,12 @@ def test_an_account_that_was_forged_and_sealed_again_is_found(
     assert any(what in line for line in lines), lines
 
 
+@pytest.mark.parametrize("train_s", [-1.0, 1e9])
+def test_a_time_of_training_that_cannot_be_is_found_in_any_checkpoint(home: Path, train_s: float) -> None:
+    edit_checkpoint(home, 5, lambda value: value.update(train_s=train_s))
+    assert any(f"checkpoints/5/checkpoint.json: train_s is {train_s!r} and elapsed_s " in line for line in found(home))
+
+
 OF_CHECKPOINTS = (
     *("manifest_sha256", "slot", "attempt", "segment", "allocation", "side", "snapshot_sha256", "recipe"),
     *("config_sha256", "seed", "previous", "update", "tokens", "train_s", "elapsed_s", "curve", "path", "at", "files"),
