@@ -5,12 +5,13 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from pathlib import Path
+from threading import Event
 
 import pytest
 
-from campaign.verifier import trees
+from campaign.verifier import digests, trees
 from campaign.verifier.facts import Options
-from campaign.verifier.findings import Finding, State
+from campaign.verifier.findings import EvidenceError, Finding, State
 from campaign.verifier.verify import verifying
 from tests.support.sealed import SealedHome, dump, sha256
 
@@ -151,9 +152,17 @@ def test_every_change_is_named_by_its_path(home: SealedHome, name: str) -> None:
     assert what in findings.get(where, ""), findings
 
 
-def test_a_file_of_another_size_than_is_listed_is_not_read(home: SealedHome) -> None:
+def test_a_file_of_another_size_than_is_listed_is_not_read(home: SealedHome, monkeypatch: pytest.MonkeyPatch) -> None:
+    hash_whole = digests._hash
+
+    def refuse(whole: str, path: str, num_bytes: int, is_over: Event | None = None) -> str:
+        if num_bytes == 1 << 40:
+            raise EvidenceError(path, "was read, which takes hours")
+        return hash_whole(whole, path, num_bytes, is_over)
+
+    monkeypatch.setattr(digests, "_hash", refuse)
     with (home.root / SIDE / "tree/adapter.py").open("r+b") as stream:
-        stream.truncate(1 << 40)  # hours
+        stream.truncate(1 << 40)
     findings = said(home)
     assert findings == {f"{SIDE}/tree/adapter.py": f"changed: its size is {1 << 40} bytes, listed are 6"}
 
