@@ -112,6 +112,17 @@ def test_an_amendment_that_cannot_be_is_found(
     assert any(what in text for text in texts), texts
 
 
+def test_an_attempt_had_ended_once_the_ledger_said_so_although_its_receipt_came_later(begun: LifelikeHome) -> None:
+    slot = begun.slot(SLOT)
+    allocation = begun.plan(slot)
+    begun.start(slot, 1, allocation)
+    begun.end(slot, 1, allocation, Ending.NODE_FAIL)
+    amend(begun, {SLOT: 1})
+    begun.seal(slot, 1, allocation, ending=Ending.NODE_FAIL)
+    begun.collect()
+    assert check(begun) == []
+
+
 def test_an_attempt_under_way_cannot_become_void(begun: LifelikeHome) -> None:
     begun.plan(begun.slot(SLOT))
     amend(begun, {SLOT: 1})

@@ -328,6 +328,13 @@ def test_a_task_of_a_job_array_is_held_to_the_place_of_its_allocation(home: Path
     assert any("is local job 77_1, the ledger says" in line for line in found(home))
 
 
+@pytest.mark.parametrize("file", ["started.json", "ended.json"])
+@pytest.mark.parametrize(("name", "what"), [("format", "has the format 'a0002'"), ("allocation", "allocation: is ")])
+def test_what_another_allocation_left_is_found(home: Path, file: str, name: str, what: str) -> None:
+    edit_document(home / "allocations/a0001" / file, lambda value: value.update({name: "a0002"}))
+    assert any(line.startswith(f"allocations/a0001/{file}: {what}") for line in found(home))
+
+
 def test_an_attempt_without_started_is_found(home: Path) -> None:
     (home / "allocations/a0001/started.json").unlink()
     assert any(line.startswith("allocations/a0001/started.json: there is none") for line in found(home))

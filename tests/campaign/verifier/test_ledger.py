@@ -379,6 +379,35 @@ def test_a_list_that_cannot_be_one_is_a_finding_although_the_ledger_names_it(
     assert what in texts(home, "closing")
 
 
+def test_attempts_receipts_and_allocations_are_counted_once_each(home: SealedHome) -> None:
+    closed = home.acts.pop()
+    run, solo = "baseline/run/r/s45", "baseline/solo/w/r1"
+    tries = [(run, 1), (run, 2), (solo, None)]
+    allocations = [
+        {
+            "allocation": f"a{number}",
+            "plan_sha256": "0" * 64,
+            "attempts": [{"slot": slot, "attempt": 1, "updates": 0, "segment": segment}],
+        }
+        for number, (slot, segment) in enumerate(tries)
+    ]
+    receipts = {f"{run}/1/1": "0" * 64, f"{solo}/1": "1" * 64}
+    home.acts += [
+        ("intent", {"submission": "key", "cluster": "local", "allocations": allocations}),
+        ("sealed", {"receipts": dict([*receipts.items()][:1])}),
+        ("collected", {"receipts": receipts}),
+        closed,
+    ]
+    right = {"attempts": 2, "receipts": 2, "allocations": 3}
+    closed[1]["counts"].update(right)
+    home.write_ledger()
+    assert texts(home, "closing") == ""
+    for name, number in right.items():
+        closed[1]["counts"].update({**right, name: number + 1})
+        home.write_ledger()
+        assert f"counts.{name}: is {number + 1}, counting again says {number}" in texts(home, "closing")
+
+
 def test_a_report_after_closing_tells_of_its_own_files_and_of_no_others(home: SealedHome) -> None:
     folder = f"evaluations/{home.candidate}"
     for name in ("verdict", "provenance"):
