@@ -302,13 +302,13 @@ def _look(home: str, manifest_sha256: str, protocol_sha256: str) -> _Home:
         if files.sha256_bytes(raw) != protocol_sha256:
             return _Home(state="replaced", outcomes={})
         protocol = documents.Protocol.parse(raw, where=str(paths.protocol))
-        entries = parse_entries(files.read_regular(paths.ledger), where=str(paths.ledger))
-    except (CampaignError, OSError, ValueError):
+        outcomes = reported_outcomes(parse_entries(files.read_regular(paths.ledger), where=str(paths.ledger)))
+    except (CampaignError, OSError, ValueError, KeyError):
         return _Home(state="unreadable", outcomes={})
     rules = protocol.convergence if "convergence" in protocol.families else None
     recipes = rules.recipes if rules else ()
     return _Home(
         state="read",
-        outcomes=reported_outcomes(entries),
+        outcomes=outcomes,
         recipes=tuple(documents.RegisteredRecipe(name=own.name, config_sha256=own.config_sha256) for own in recipes),
     )

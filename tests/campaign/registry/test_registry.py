@@ -233,6 +233,10 @@ def break_ledger(home: Home) -> None:
     home.paths.ledger.write_bytes(data.replace(b'"seq":1', b'"seq":7', 1))
 
 
+def report_nothing(home: Home) -> None:
+    home.append("reported", {"candidate": CANDIDATE})
+
+
 def remove_ledger(home: Home) -> None:
     home.paths.ledger.unlink()
 
@@ -253,6 +257,7 @@ def change_protocol(home: Home) -> None:
         (remove, "unreadable"),
         (break_ledger, "unreadable"),
         (remove_ledger, "unreadable"),
+        (report_nothing, "unreadable"),
         (replace_home, "replaced"),
         (change_protocol, "replaced"),
     ],
