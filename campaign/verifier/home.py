@@ -24,7 +24,9 @@ def check(facts: Facts, check: Check) -> None:
             f"{len(gone)} files ({num_bytes} bytes) were withheld by the export, such as {gone[0]}: their digests are "
             "compared, their content is not here"
         )
-    left = [one.path for one in facts.digests.below("") if names.is_leftover(one.path.rpartition("/")[2])]
+    # Below frozen/ it is a source like any other.
+    found = (one.path for one in facts.digests.below("") if not one.path.startswith(f"{names.FROZEN}/"))
+    left = [path for path in found if names.is_leftover(path.rpartition("/")[2])]
     if left:
         check.remark(f"{len(left)} temporary files of killed writers, never evidence, such as {left[0]}")
 

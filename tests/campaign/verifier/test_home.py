@@ -41,6 +41,8 @@ def test_what_is_here_although_it_was_withheld_is_held_to_what_the_export_says(t
 
 def test_what_killed_writers_left_is_a_remark(tmp_path: Path) -> None:
     (tmp_path / ".x.1.tmp").write_bytes(b"")
+    (tmp_path / "frozen" / "baseline" / "tree").mkdir(parents=True)
+    (tmp_path / "frozen" / "baseline" / "tree" / ".a.tmp").write_bytes(b"a source")
     check = look(tmp_path, {})
     assert (check.state, check.findings) == (State.INTACT, [])
     assert check.remarks == ["1 temporary files of killed writers, never evidence, such as .x.1.tmp"]
