@@ -34,6 +34,19 @@ def _find(given: Path | None) -> Path:
     return path
 
 
+def _place(positional: Path | None, option: Path | None) -> Path | None:
+    """Return which home was named; one that stands in the command line is meant rather than one of the environment."""
+    if positional is None or option is None:
+        return option if positional is None else positional
+    context = click.get_current_context()
+    is_typed = context.get_parameter_source("home") is click.core.ParameterSource.COMMANDLINE
+    if is_typed and absolute(positional) != absolute(option):
+        raise ConfigError(
+            "two homes are named", why=f"HOME is {positional}, --home is {option}", hint=f"campaign verify {positional}"
+        )
+    return positional
+
+
 def _signature(file: Path | None, allowed_signers: Path | None, identity: str | None) -> Signature | None:
     try:
         return signature_of(file, allowed_signers, identity)
@@ -84,6 +97,7 @@ def _option(value: str) -> str:
 
 
 @click.command
+@click.argument("place", metavar="[HOME]", required=False, type=click.Path(path_type=Path))
 @click.option("--head", metavar="HEAD", default="", help="The head line that was kept elsewhere, or its 64 hex digits.")
 @click.option("--signature", metavar="FILE", type=click.Path(path_type=Path), help="A signature of the head line.")
 @click.option(
@@ -101,11 +115,12 @@ def _option(value: str) -> str:
     type=click.Path(path_type=Path),
     envvar="CAMPAIGN_HOME",
     show_envvar=True,
-    help="Campaign home, an unpacked export or an archive; default: found upward from the working directory.",
+    help="The same as HOME.",
 )
 @json_option
 def command(
     *,
+    place: Path | None,
     head: str,
     signature: Path | None,
     allowed_signers: Path | None,
@@ -118,6 +133,8 @@ def command(
 ) -> int:
     """Check everything in a campaign home, read-only, and derive its verdict again.
 
+    HOME is a campaign home, an unpacked export or an archive; by default it is found upward from the working directory.
+
     Nothing is repaired and nothing is written. Every finding is listed, and the tier that could be established; a
     verdict is printed only if nothing is tampered with. Exits with 0 then, else with 5; --verdict adds 3 if a gate is
     shown to be missed, and 4 if evidence is wanting.
@@ -129,11 +146,11 @@ def command(
         execute=not no_execute,
         python=sys.executable,
     )
-    place = _find(home)
+    subject = _find(_place(place, home))
     try:
-        with opened(place) as found:
+        with opened(subject) as found:
             if not is_home(found.root):
-                raise StateError("not a campaign home", where=str(place), hint="campaign freeze CONFIG --home DIR")
+                raise StateError("not a campaign home", where=str(subject), hint="campaign freeze CONFIG --home DIR")
             with verifying(found.root, options, withheld=found.withheld) as verification:
                 make(verification.checks, verification.facts, _COLLECTION)
                 output.result("\n".join(text.lines(verification)), text.as_json(verification))
@@ -141,6 +158,6 @@ def command(
     except findings.EvidenceError as error:  # of an archive: what is in a home never ends a verification
         raise EvidenceError(
             error.what,
-            where=within(place, error.where),
+            where=within(subject, error.where),
             hint="give a home, an archive as campaign export wrote it, or what was unpacked of one",
         ) from error

@@ -188,3 +188,28 @@ def test_the_command_verifies_a_home_whose_manifest_was_removed(
         "findings"
     ]
     assert value["verdicts"] == {}
+
+
+def test_the_command_takes_the_home_by_its_place_as_the_launcher_does(
+    sealed: tuple[SealedHome, str],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    root, line = sealed[0].root, sealed[1]
+    monkeypatch.chdir(root.parent)
+    (tmp_path / "way").symlink_to(root)
+    monkeypatch.setenv("CAMPAIGN_HOME", str(tmp_path))  # no home: it would be refused
+    for given in ([root.name], [str(root), "--home", str(tmp_path / "way")]):
+        assert main(["verify", *given, "--json"]) == 5  # its acceptance is none, and no collection is possible
+        assert json.loads(capsys.readouterr().out)["head"] == line
+    assert main(["verify", "--json"]) == 2
+
+
+def test_the_command_refuses_two_different_homes(
+    sealed: tuple[SealedHome, str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["verify", str(sealed[0].root), "--home", str(tmp_path)]) == 2
+    told = capsys.readouterr()
+    assert told.out == ""
+    assert f"HOME is {sealed[0].root}, --home is {tmp_path}" in told.err
