@@ -6,6 +6,8 @@ Debian packages in `PACKAGES`. Use it from a shell::
     python tests/slurm/cluster.py install      # the packages, by apt-get
     eval "$(python tests/slurm/cluster.py up)" # boots; prints the environment that commands need
     python tests/slurm/cluster.py down
+
+Several clusters stand side by side where `INSTANCE_VARIABLE` gives each a number of its own.
 """
 
 from __future__ import annotations
@@ -20,7 +22,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 PACKAGES = ("slurmctld", "slurmd", "slurm-client", "slurmdbd", "munge", "mariadb-server")
@@ -28,6 +30,8 @@ PROGRAMS = ("slurmctld", "slurmd", "sinfo", "slurmdbd", "munged", "mysqld", "sac
 CLUSTER = "campaign"
 NODES = ("n1", "n2", "n3")
 BASE = Path("/var/tmp/campaign-slurm")  # noqa: S108  # private by mode 755 and root ownership, made below
+INSTANCE_VARIABLE = "CAMPAIGN_SLURM_INSTANCE"
+"""Number of the cluster, 0 by default: folder and ports follow from it."""
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 
@@ -45,12 +49,26 @@ class Ports:
     """The first node's; the others follow."""
 
 
+def _instance() -> int:
+    return int(os.environ.get(INSTANCE_VARIABLE, "0"))
+
+
+def _own_base() -> Path:
+    number = _instance()
+    return BASE.with_name(f"{BASE.name}-{number}") if number else BASE
+
+
+def _own_ports() -> Ports:
+    shift = 10 * _instance()
+    return Ports(slurmctld=26817 + shift, slurmdbd=26819 + shift, slurmd=27001 + shift)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cluster:
     """One private cluster below a folder."""
 
-    base: Path = BASE
-    ports: Ports = Ports()
+    base: Path = field(default_factory=_own_base)
+    ports: Ports = field(default_factory=_own_ports)
 
     @property
     def conf(self) -> Path:
@@ -358,7 +376,7 @@ def up(cluster: Cluster) -> None:
 
 def _daemons(cluster: Cluster) -> Iterator[tuple[int, str]]:
     """Yield pid and command line of every process that names this cluster's folder or configuration."""
-    needle = str(cluster.base).encode()
+    needle = f"{cluster.base}/".encode()  # another cluster's folder may begin with the same name
     for entry in Path("/proc").iterdir():
         if not entry.name.isdigit() or int(entry.name) == os.getpid():
             continue
