@@ -6,6 +6,7 @@ fault with its line, and the others are folded all the same.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -45,7 +46,7 @@ class Submitted(NamedTuple):
 
 
 class Voiding(NamedTuple):
-    """What an amendment made void of one slot: its first attempts, so many."""
+    """What is void of one slot from an amendment on: its first attempts, so many."""
 
     seq: int
     attempts: int
@@ -120,6 +121,8 @@ class History:
     cancelled: dict[str, int] = field(default_factory=dict)
     """By allocation, the ledger's number of the first act."""
     amendments: list[Amendment] = field(default_factory=list)
+    voidings: dict[str, list[Voiding]] = field(default_factory=dict)
+    """What the amendments made void, by slot, in the ledger's order: never fewer attempts than before."""
     accounted: list[Entry] = field(default_factory=list)
     pruned: list[Entry] = field(default_factory=list)
     decided: list[Entry] = field(default_factory=list)
@@ -140,12 +143,9 @@ class History:
             slot: The slot.
             before: The ledger's number of an act: what was amended after it does not count. None for all.
         """
-        made = [
-            one.voided_attempts[slot]
-            for one in self.amendments
-            if slot in one.voided_attempts and (before is None or one.entry.seq < before)
-        ]
-        return max(made, default=0)
+        made = self.voidings.get(slot, [])
+        number = len(made) if before is None else bisect_left(made, before, key=_seq_of)
+        return made[number - 1].attempts if number else 0
 
     def known_from(self, name: str) -> int:
         """Return the ledger's number of the first act that says how an attempt or a segment ended; 0 until then.
@@ -161,6 +161,10 @@ class History:
         for planned in self.planned.values():
             found.setdefault(planned.slot, []).append(planned)
         return found
+
+
+def _seq_of(voiding: Voiding) -> int:
+    return voiding.seq
 
 
 def history_of(facts: Facts) -> History:
@@ -354,6 +358,9 @@ def _note_amended(history: History, entry: Entry, data: Node) -> None:
         is_platform=platform.as_flag() if platform is not None else False,
     )
     history.amendments.append(amendment)
+    for slot, number in voided.items():
+        made = history.voidings.setdefault(slot, [])
+        made.append(Voiding(entry.seq, max(number, made[-1].attempts if made else 0)))
 
 
 def _note_accounted(history: History, entry: Entry, _data: Node) -> None:
