@@ -76,16 +76,22 @@ def _voids_of(provenance: Mapping[str, Any]) -> list[_Void]:
     owners = ("baseline", provenance["candidate"]["id"])
     amendments = provenance.get("amendments", ())
     last: dict[str, int] = {}
+    made: dict[str, list[int]] = {}
+    shown: set[str] = set()
     for amendment in amendments:
-        last |= {slot: number for slot, number in amendment["voided_attempts"].items() if slot.split("/")[0] in owners}
+        own = {slot: number for slot, number in amendment["voided_attempts"].items() if slot.split("/")[0] in owners}
+        last |= own
+        shown.update(amendment["shown"])
+        for slot in own:
+            made.setdefault(slot, []).append(amendment["seq"])
     by_slot: dict[str, list[Mapping[str, Any]]] = {slot: [] for slot in last}
     for attempt in sorted(provenance["attempts"], key=lambda one: one["attempt"]):
         by_slot.setdefault(attempt["slot"], []).append(attempt)
     return [
         _Void(
             slot=slot,
-            amendments=tuple(one["seq"] for one in amendments if slot in one["voided_attempts"]),
-            was_shown=any(slot in one["shown"] for one in amendments),
+            amendments=tuple(made[slot]),
+            was_shown=slot in shown,
             attempts=tuple(one for one in by_slot[slot] if one["attempt"] <= number),
             later=tuple(one for one in by_slot[slot] if one["attempt"] > number),
         )

@@ -6,6 +6,7 @@ that all evidence of a side comes from one interpreter, unless an amendment in b
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TypeAlias
@@ -38,7 +39,7 @@ def check_interpreters(sealed: Iterable[Sealed], entries: Iterable[documents.Ent
     planned, changes = _acts(entries)
     first: dict[tuple[str, int], tuple[Identity, str]] = {}
     for one in sorted(sealed, key=lambda one: (planned.get(one.allocation, 0), one.receipt.at, one.where)):
-        epoch = sum(seq < planned.get(one.allocation, 0) for seq in changes)
+        epoch = bisect_left(changes, planned.get(one.allocation, 0))
         for side in one.receipt.sides:
             found = _identity(side)
             if found is None:

@@ -6,6 +6,7 @@ same submission may be intended again, with the same key, allocations and attemp
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from typing import Literal, TypeAlias
@@ -185,6 +186,10 @@ class History:
     """By the ledger's number, oldest first."""
     voided: dict[str, int] = field(default_factory=dict)
     """Number of the last attempt that is void, by slot: it and all before it are."""
+    _voidings: dict[str, list[tuple[int, int]]] = field(default_factory=dict)
+    """By slot, the last attempt that each amendment made void and the ledger's number of it: both only grow."""
+    _last: dict[str, int] = field(default_factory=dict)
+    """Greatest number of an attempt, by slot."""
 
     def attempts(self, slot: str) -> list[Attempt]:
         """Return a slot's attempts in order of their numbers, each of a run segment by segment."""
@@ -201,8 +206,25 @@ class History:
 
     def voided_by(self, slot: str, attempt: int) -> int | None:
         """Return the ledger's number of the amendment that made an attempt void; None if it is not void."""
-        numbers = (seq for seq, one in self.amendments.items() if attempt <= one.voided_attempts.get(slot, 0))
-        return next(numbers, None)
+        made = self._voidings.get(slot, [])
+        number = bisect_left(made, (attempt, 0))
+        return made[number][1] if number < len(made) else None
+
+    def note_attempt(self, attempt: Attempt) -> None:
+        """Add an attempt that was intended."""
+        self.slots.setdefault(attempt.slot, {})[attempt.key] = attempt
+        self._last[attempt.slot] = max(attempt.attempt, self.last_attempt(attempt.slot))
+
+    def last_attempt(self, slot: str) -> int:
+        """Return the greatest number of an attempt at a slot; 0 if there is none."""
+        return self._last.get(slot, 0)
+
+    def note_amended(self, seq: int, amended: Amended) -> None:
+        """Add an amendment, whose attempts must be all that had been made."""
+        self.amendments[seq] = amended
+        self.voided |= amended.voided_attempts
+        for slot, number in amended.voided_attempts.items():
+            self._voidings.setdefault(slot, []).append((number, seq))
 
     def open_submissions(self) -> list[Submission]:
         """Return the submissions that were intended but have no job, in order; not those that a person gave up."""
@@ -240,7 +262,7 @@ def _note_intent(history: History, entry: Entry) -> None:
                 allocation=planned.allocation,
                 ended=None,
             )
-            history.slots.setdefault(attempt.slot, {})[attempt.key] = attempt
+            history.note_attempt(attempt)
 
 
 def _submission(history: History, key: str, entry: Entry) -> Submission:
@@ -307,12 +329,11 @@ def _note_amended(history: History, entry: Entry) -> None:
     if not data.void or sorted(data.void) != sorted(data.voided_attempts):
         raise EvidenceError("amended does not say which attempts are void", where=entry.where)
     for slot, number in data.voided_attempts.items():
-        so_far = max((key.attempt for key in history.slots.get(slot, {})), default=0)
+        so_far = history.last_attempt(slot)
         if number != so_far or history.is_void(slot, number):
             what = f"amended makes {number} attempt(s) at {slot} void, where {so_far} had been made"
             raise EvidenceError(what, where=entry.where)
-    history.amendments[entry.seq] = data
-    history.voided |= data.voided_attempts
+    history.note_amended(entry.seq, data)
 
 
 _NOTES: dict[str, Callable[[History, Entry], None]] = {

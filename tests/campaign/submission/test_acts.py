@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from campaign.documents import Act, Entry
 from campaign.errors import EvidenceError
@@ -132,3 +134,41 @@ def test_the_last_report_on_a_candidate_counts() -> None:
 
     history = fold(entries(report("c1", "a"), report("c2", "b"), report("c1", "c")))
     assert history.reported == {"c1": "c", "c2": "b"}
+
+
+# --- amendments -------------------------------------------------------------------------------------------------------
+
+SLOTS = ("baseline/pilot/a", "baseline/pilot/b")
+
+
+def attempted(number: int, slot: str, attempt: int) -> tuple[Act, dict[str, Any]]:
+    planned = {"slot": slot, "attempt": attempt, "updates": 0}
+    allocation = {**INTENT["allocations"][0], "allocation": f"a{number:05}", "attempts": [planned]}  # type: ignore[dict-item]
+    return "intent", {**INTENT, "submission": f"k{number}", "allocations": [allocation]}
+
+
+def amended(voided: dict[str, int]) -> tuple[Act, dict[str, Any]]:
+    words = dict.fromkeys(("changed", "by", "reason", "keep_reason", "valid"), "x")
+    rest = {"what": "node", "void": [*voided], "after_report": False, "shown": [], "platform": False}
+    return "amended", {**words, **rest, "voided_attempts": voided}
+
+
+@given(drawn=st.lists(st.one_of(st.sampled_from(SLOTS), st.sets(st.sampled_from(SLOTS), min_size=1)), max_size=12))
+def test_what_made_an_attempt_void_is_the_first_amendment_after_it(drawn: list[str | set[str]]) -> None:
+    made, void, acts = dict.fromkeys(SLOTS, 0), dict.fromkeys(SLOTS, 0), list[tuple[Act, dict[str, Any]]]()
+    for number, one in enumerate(drawn, start=1):
+        if isinstance(one, str):
+            made[one] += 1
+            acts.append(attempted(number, one, made[one]))
+            continue
+        own = {slot: made[slot] for slot in sorted(one) if made[slot] > void[slot]}
+        if own:
+            void |= own
+            acts.append(amended(own))
+    history = fold(entries(*acts))
+    for slot in SLOTS:
+        assert history.last_attempt(slot) == made[slot]
+        for attempt in range(1, made[slot] + 2):
+            plain = [seq for seq, one in history.amendments.items() if attempt <= one.voided_attempts.get(slot, 0)]
+            assert history.voided_by(slot, attempt) == next(iter(plain), None)
+            assert history.is_void(slot, attempt) == bool(plain)
