@@ -1,6 +1,7 @@
 """Running a program from bytes in clean child processes, which may hang, eat memory or print without end.
 
-What the children leave besides what they print is gone; nothing they do can change the home through this module.
+What the children leave besides what they print is gone, processes that made a session of their own included; nothing
+they do can change the home through this module.
 """
 
 from __future__ import annotations
@@ -15,9 +16,11 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import BinaryIO
+
+from . import strays
 
 CHILD = Path(__file__).with_name("child.py")
 PACKAGE = "acceptance"
@@ -81,15 +84,25 @@ def run_all(
     files = {path: base64.b64encode(data).decode("ascii") for path, data in program.items()}
     cpu_s = int(timeout_s) + 1
     limits = {"RLIMIT_CPU": cpu_s, "RLIMIT_AS": MEMORY_BYTES, "RLIMIT_FSIZE": OUTPUT_BYTES, "RLIMIT_CORE": 0}
-    with contextlib.ExitStack() as stack:
-        started = []
-        for run in runs:
-            private = stack.enter_context(tempfile.TemporaryDirectory(prefix="campaign-verify-"))
-            request = {"package": PACKAGE, "root": root, "files": files, "arguments": list(run.arguments)}
-            encoded = json.dumps({**request, "limits": limits}).encode("ascii")
-            started.append(stack.enter_context(_started(run, python or sys.executable, Path(private), encoded)))
-        end = time.monotonic() + timeout_s
-        return [_finish(one, end, timeout_s) for one in started]
+    requests = [
+        {"package": PACKAGE, "root": root, "files": files, "arguments": list(run.arguments), "limits": limits}
+        for run in runs
+    ]
+    with contextlib.ExitStack() as folders:
+        privates = [folders.enter_context(tempfile.TemporaryDirectory(prefix="campaign-verify-")) for _ in runs]
+        with strays.ending() as left, contextlib.ExitStack() as stack:
+            started = [
+                stack.enter_context(
+                    _started(run, python or sys.executable, Path(private), json.dumps(request).encode("ascii"))
+                )
+                for run, private, request in zip(runs, privates, requests, strict=True)
+            ]
+            end = time.monotonic() + timeout_s
+            done = [_finish(one, end, timeout_s) for one in started]
+        if left.survivors:
+            trouble = f"left {left.survivors} process(es) that could not be ended"
+            done = [replace(one, trouble=one.trouble or trouble) for one in done]
+    return done
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
