@@ -136,8 +136,8 @@ def command(
     HOME is a campaign home, an unpacked export or an archive; by default it is found upward from the working directory.
 
     Nothing is repaired and nothing is written. Every finding is listed, and the tier that could be established; a
-    verdict is printed only if nothing is tampered with. Exits with 0 then, else with 5; --verdict adds 3 if a gate is
-    shown to be missed, and 4 if evidence is wanting.
+    verdict is printed only if nothing is tampered with. Exits with 0 then, else with 5, and with 4 if a reported
+    verdict could not be derived again; --verdict adds 3 if a gate is shown to be missed, and 4 if evidence is wanting.
     """
     options = Options(
         head=_option(head),

@@ -142,6 +142,8 @@ class Facts:
     """What has a receipt and was found whole, by name."""
     verdicts: dict[str, bytes] = field(default_factory=dict)
     """The verdict that the frozen acceptance gave again, by candidate; only where the evidence is intact."""
+    underived: list[str] = field(default_factory=list)
+    """The candidates whose reported verdict could not be derived again, although that was asked for."""
     memo: dict[str, Any] = field(default_factory=dict)
     """What a module derived from all this and keeps for the next check, by the module's name."""
 

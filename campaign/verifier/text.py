@@ -67,7 +67,9 @@ def _conclusion(verification: Verification) -> Iterator[str]:
     yield f"tier: {verification.tier or 'none, since not everything that it needs was looked at'}"
     for verdict in verification.verdicts:
         yield f"verdict on {verdict.candidate}: {verdict.outcome}, derived again by the frozen acceptance"
-    if not verification.verdicts:
+    for candidate in facts.underived:
+        yield f"verdict on {candidate}: NOT DERIVED AGAIN, although one was reported: see the findings"
+    if not verification.verdicts and not facts.underived:
         yield "verdict: none was derived"
 
 
@@ -111,4 +113,5 @@ def as_json(verification: Verification) -> dict[str, Any]:
             one.candidate: {"outcome": one.outcome, "sha256": hashlib.sha256(one.printed).hexdigest()}
             for one in verification.verdicts
         },
+        "underived": list(facts.underived),
     }

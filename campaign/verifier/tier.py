@@ -26,12 +26,18 @@ _CHAINED = ("ledger", "closing", "matrix", "attempts")
 _ANCHORS = ("head", "signature")
 
 
-def tier_of(checks: Checks) -> Tier:
-    """Return the tier that the checks establish."""
+def tier_of(checks: Checks, *, is_underived: bool = False) -> Tier:
+    """Return the tier that the checks establish.
+
+    Args:
+        checks: All that were made.
+        is_underived: Whether a reported verdict could not be derived again: the evidence may be whole, and what was
+            said of it is not shown.
+    """
     states = {check.name: check.state for check in checks.made}
     if checks.state is State.TAMPERED or not all(states.get(name) in _NO_CONTRADICTION for name in _CONSISTENT):
         return Tier.NONE
-    if not all(states.get(name) is State.INTACT for name in _CHAINED):
+    if is_underived or not all(states.get(name) is State.INTACT for name in _CHAINED):
         return Tier.SELF_CONSISTENT
     if not any(states.get(name) is State.INTACT for name in _ANCHORS):
         return Tier.CHAINED

@@ -24,7 +24,7 @@ PASSED, MISSED, WANTING, UNREADABLE = 0, 3, 4, 5
 def check(facts: Facts, check: Check, *, is_tampered: bool, timeout_s: float = execution.TIMEOUT_S) -> None:
     """Let the frozen acceptance judge the rebuilt evidence of every candidate again, and compare all that was said.
 
-    Fills `Facts.verdicts`.
+    Fills `Facts.verdicts`, and `Facts.underived` where a verdict was reported and none came of running the acceptance.
 
     Args:
         facts: The evidence was rebuilt.
@@ -41,8 +41,11 @@ def check(facts: Facts, check: Check, *, is_tampered: bool, timeout_s: float = e
     program = _read_program(facts)
     for candidate in facts.candidates.values():
         act, built = evidence.last_report(facts, candidate.id), evidence.rebuilt(facts).get(candidate.id)
-        if act is None or built is None:
+        if act is None:
             check.incomplete(names.verdict(candidate.id), "no verdict to derive again: campaign report")
+            continue
+        if built is None:
+            _cannot(facts, check, candidate, "its evidence could not be rebuilt")
             continue
         with check.each():
             _check_stored(facts, check, candidate, act)
@@ -151,7 +154,8 @@ def _check_derived(facts: Facts, check: Check, candidate: Candidate, act: Entry,
     for done in runs:
         if done.trouble or done.exit_code not in (PASSED, MISSED, WANTING, UNREADABLE):
             why = done.trouble or f"ended with {done.exit_code}"
-            check.not_checked(f"{where}: the acceptance program {why}: {done.said[-400:] or 'it said nothing'}")
+            ends = done.said[-400:] or "it said nothing"
+            _cannot(facts, check, candidate, f"the acceptance program {why}: {ends}")
             return
     first, second = runs
     if (first.exit_code, first.printed) != (second.exit_code, second.printed):
@@ -172,6 +176,13 @@ def _check_derived(facts: Facts, check: Check, candidate: Candidate, act: Entry,
         check.tampered(where, fault)
     if len(check.findings) == before:
         facts.verdicts[candidate.id] = first.printed
+
+
+def _cannot(facts: Facts, check: Check, candidate: Candidate, why: str) -> None:
+    """Say that a reported verdict could not be derived again, where that was asked for."""
+    if facts.options.execute:
+        facts.underived.append(candidate.id)
+    check.incomplete(names.verdict(candidate.id), f"a verdict was reported, and could not be derived again: {why}")
 
 
 def _contradictions(facts: Facts, candidate: Candidate, said: Node, done: Done) -> Iterator[str]:

@@ -123,7 +123,7 @@ class Verification:
     @property
     def tier(self) -> Tier:
         """What could be established."""
-        return tier_of(self.checks)
+        return tier_of(self.checks, is_underived=bool(self.facts.underived))
 
     @property
     def head_line(self) -> str:
@@ -148,11 +148,12 @@ class Verification:
         """
         if self.state is State.TAMPERED:
             return EXIT_TAMPERED
+        least = EXIT_WANTING if self.facts.underived else EXIT_INTACT
         if not with_verdict:
-            return EXIT_INTACT
+            return least
         last = next(reversed(self.facts.candidates), None)
         found = next((one for one in self.verdicts if one.candidate == last), None)
-        return found.exit_code if found is not None else EXIT_WANTING
+        return (found.exit_code or least) if found is not None else EXIT_WANTING
 
 
 def _read_verdict(candidate: str, printed: bytes) -> Verdict:

@@ -55,6 +55,13 @@ def test_what_is_incomplete_there_is_not_chained(name: str) -> None:
     assert tier({"head": State.INTACT, name: State.INCOMPLETE}) is Tier.SELF_CONSISTENT
 
 
+def test_a_reported_verdict_that_does_not_come_again_leaves_no_more_than_self_consistent() -> None:
+    checks = [Check(name=name, title="") for name in (*NAMES, "head", "signature")]
+    assert tier_of(Checks(checks), is_underived=True) is Tier.SELF_CONSISTENT
+    assert tier_of(Checks(checks), is_underived=False) is Tier.ANCHORED
+    assert tier_of(Checks(), is_underived=True) is Tier.NONE
+
+
 def test_a_closing_that_was_not_looked_at_is_not_chained() -> None:
     assert tier({"head": State.INTACT, "closing": State.NOT_CHECKED}) is Tier.SELF_CONSISTENT
 

@@ -93,6 +93,7 @@ def test_nothing_runs_where_something_was_found_or_where_it_was_not_asked_for(
     for check, facts in (derive(home, is_tampered=True), derive(home, execute=False)):
         assert (check.state, check.findings, facts.verdicts) == (State.NOT_CHECKED, [], {})
         assert check.remarks
+        assert facts.underived == []
 
 
 def test_an_edited_verdict_is_found_without_running_anything(home: Home) -> None:
@@ -130,7 +131,7 @@ def test_a_verdict_that_is_gone_is_incomplete_and_after_closing_a_finding(home: 
 
 def test_a_home_without_a_report_has_no_verdict(tmp_path: Path) -> None:
     check, facts = derive(build_home(tmp_path / "home", CASES, repeats=1, solo=False))
-    assert (only(check).state, facts.verdicts) == (State.INCOMPLETE, {})
+    assert (only(check).state, facts.verdicts, facts.underived) == (State.INCOMPLETE, {}, [])
 
 
 def test_another_program_than_the_frozen_one_does_not_run(home: Home) -> None:
@@ -203,7 +204,7 @@ SAYS_WHERE = "import os, sys\nprint(sorted(os.environ), file=sys.stderr)\nsys.ex
     ],
     ids=["hangs", "forks", "eats memory", "floods", "raises", "sees no environment"],
 )
-def test_a_program_that_gives_no_verdict_is_not_checked_and_ends(
+def test_a_program_that_gives_no_verdict_leaves_the_reported_one_underived_and_ends(
     home: Home, monkeypatch: pytest.MonkeyPatch, source: str, why: str
 ) -> None:
     monkeypatch.setenv("SECRET", "1")
@@ -213,8 +214,11 @@ def test_a_program_that_gives_no_verdict_is_not_checked_and_ends(
     replace_program(home, source)
     report_as(home, b"1\n")
     check, facts = derive(home, timeout_s=1.0 if "took" in why else 60.0)
-    assert (check.state, check.findings, facts.verdicts) == (State.NOT_CHECKED, [], {})
-    assert re.search(why, " ".join(check.remarks), re.DOTALL), check.remarks
+    found = only(check)
+    assert (check.state, facts.verdicts, facts.underived) == (State.INCOMPLETE, {}, [CANDIDATE])
+    assert found.where == f"evaluations/{CANDIDATE}/verdict.json"
+    assert found.what.startswith("a verdict was reported, and could not be derived again: the acceptance program ")
+    assert re.search(why, found.what, re.DOTALL), found.what
 
 
 def test_evidence_that_does_not_parse_is_a_finding(home: Home) -> None:
@@ -240,13 +244,13 @@ def test_a_verdict_must_agree_with_the_exit_code_and_the_digests(home: Home) -> 
     assert facts.verdicts == {}
 
 
-def test_an_interpreter_that_is_not_there_is_not_checked(home: Home) -> None:
+def test_an_interpreter_that_is_not_there_derives_no_verdict(home: Home) -> None:
     check = Check(name="verdict", title="")
     with judged.knowing(home.paths.root, python="/nowhere/python") as facts:
         evidence.check(facts, Check(name="evidence", title=""))
         partial(verdict.check, is_tampered=False)(facts, check)
-    assert (check.state, check.findings) == (State.NOT_CHECKED, [])
-    assert "/nowhere/python" in check.remarks[0]
+    assert (only(check).state, facts.underived) == (State.INCOMPLETE, [CANDIDATE])
+    assert "cannot be started: /nowhere/python" in only(check).what
 
 
 def test_two_verdicts_on_the_same_evidence_are_found(home: Home) -> None:
