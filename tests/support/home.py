@@ -249,6 +249,7 @@ def make_protocol(
     controls: bool = True,
     numerical: documents.NumericalRules | None = None,
     convergence: documents.ConvergenceRules | None = None,
+    windows: int = 5,
 ) -> documents.Protocol:
     """Return a protocol for some workloads; of the throughput family alone unless there are rules of another."""
     names = sorted({case.category for case in cases if case.category})
@@ -273,7 +274,7 @@ def make_protocol(
             *(("convergence",) if convergence is not None else ()),
         ),
         baseline_first=False,
-        throughput=documents.ThroughputRules(repeats=repeats, solo=solo, controls=controls),
+        throughput=documents.ThroughputRules(repeats=repeats, solo=solo, controls=controls, windows=windows),
         numerical=numerical,
         convergence=convergence,
         limits=documents.Limits(),
@@ -312,6 +313,18 @@ def make_side(snapshot_sha256: str) -> documents.Side:
         git=None,
         distributions=None,
     )
+
+
+_DIGESTS: dict[tuple[Path, int, int, int], str] = {}
+
+
+def _sha256_once(path: Path) -> str:
+    """Return a file's digest; a large protocol is named by every attempt, and hashed once."""
+    found = path.stat()
+    state = (path, found.st_ino, found.st_size, found.st_mtime_ns)
+    if state not in _DIGESTS:
+        _DIGESTS[state] = files.sha256_file(path)
+    return _DIGESTS[state]
 
 
 @dataclass(slots=True, kw_only=True)
@@ -397,8 +410,8 @@ class Home:
             allocation=allocation,
             key=f"synthetic/{allocation}",
             home=str(self.paths.root),
-            manifest_sha256=files.sha256_file(self.paths.manifest),
-            protocol_sha256=files.sha256_file(self.paths.protocol),
+            manifest_sha256=_sha256_once(self.paths.manifest),
+            protocol_sha256=_sha256_once(self.paths.protocol),
             harness_sha256=self.manifest.harness_sha256,
             sides=sides,
             data={},
@@ -587,8 +600,8 @@ class Home:
             allocation=allocation,
             kind=slot.kind,
             segment=(segment or 1) if slot.kind == "run" else 0,
-            manifest_sha256=files.sha256_file(self.paths.manifest),
-            protocol_sha256=files.sha256_file(self.paths.protocol),
+            manifest_sha256=_sha256_once(self.paths.manifest),
+            protocol_sha256=_sha256_once(self.paths.protocol),
             harness_sha256=self.manifest.harness_sha256,
             snapshots={side: self._snapshot(side) for side in slot.order},
             job=documents.JobIdentity(
@@ -805,7 +818,7 @@ class Home:
             update=update,
             loss=self.loss(recipe.name, seed, slot.side),
             before=before,
-            manifest_sha256=files.sha256_file(self.paths.manifest),
+            manifest_sha256=_sha256_once(self.paths.manifest),
             slot=self.real_slot(slot.slot),
             attempt=number,
             segment=segment,
@@ -880,13 +893,20 @@ def freeze(
     controls: bool = True,
     numerical: documents.NumericalRules | None = None,
     convergence: documents.ConvergenceRules | None = None,
+    windows: int = 5,
 ) -> Home:
     """Create a home with a frozen baseline and nothing else."""
     paths = HomePaths(root)
     paths.frozen.mkdir(parents=True)
     copy_package(Path(acceptance.__file__).parent, paths.acceptance)
     protocol = make_protocol(
-        cases, repeats=repeats, solo=solo, controls=controls, numerical=numerical, convergence=convergence
+        cases,
+        repeats=repeats,
+        solo=solo,
+        controls=controls,
+        numerical=numerical,
+        convergence=convergence,
+        windows=windows,
     )
     paths.protocol.write_bytes(protocol.to_bytes())
     paths.config.write_bytes(b'name = "synthetic"\n')

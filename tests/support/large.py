@@ -1,10 +1,11 @@
-"""A synthetic campaign of any size in which everything is right, what was frozen included: to see what a size costs."""
+"""Synthetic campaigns of any size in which everything is right, what was frozen included, so that they can be closed."""
 
 from __future__ import annotations
 
 import dataclasses
 import json
 import shutil
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -18,6 +19,8 @@ from tests.support.home import Case, attempt_all, freeze, freeze_candidate
 from tests.support.lifelike import LifelikeHome, edit_json
 
 Side = Literal["baseline", "candidate"]
+CANDIDATE = "cCCC"
+"""The candidate's id, which follows from its one file."""
 ATTEMPTS_PER_CASE = 8
 """Two pilots, three solo measurements, three pairs; nothing in a category, so no controls."""
 
@@ -47,9 +50,9 @@ def _write_side(folder: Path, text: str) -> dict[str, str]:
     }
 
 
-def _freeze(root: Path, cases: list[Case]) -> LargeHome:
+def _freeze(root: Path, cases: list[Case], windows: int) -> LargeHome:
     """Freeze rules, programs and baseline, and begin the ledger."""
-    made = freeze(root, cases)
+    made = freeze(root, cases, windows=windows)
     paths, programs = made.paths, find_programs()
     shutil.rmtree(paths.acceptance)
     digests = {
@@ -58,11 +61,11 @@ def _freeze(root: Path, cases: list[Case]) -> LargeHome:
         "verifier_sha256": copy_program(programs.verifier, paths.verifier),
     }
     baseline = {**json.loads(paths.manifest.read_bytes())["baseline"], **_write_side(paths.baseline.root, "x = 1\n")}
-    manifest = edit_json(paths.manifest, baseline=baseline, **digests)
+    frozen = edit_json(paths.manifest, baseline=baseline, **digests, **(manifest or {}))
     paths.ledger.unlink()
     home = LargeHome(paths=paths, protocol=made.protocol)
     paths.ledger.touch()
-    said = {"manifest_sha256": files.sha256_file(paths.manifest), "protocol_sha256": manifest["protocol_sha256"]}
+    said = {"manifest_sha256": files.sha256_file(paths.manifest), "protocol_sha256": frozen["protocol_sha256"]}
     snapshot = {"snapshot_sha256": baseline["snapshot_sha256"]}
     first = {
         "seq": 1,
@@ -75,7 +78,9 @@ def _freeze(root: Path, cases: list[Case]) -> LargeHome:
     return home
 
 
-def _freeze_candidate(home: LargeHome, paths: HomePaths) -> None:
+def freeze_whole_candidate(home: LargeHome) -> None:
+    """Freeze the candidate."""
+    paths = home.paths
     staged = paths.unnamed_candidate.root
     digests = _write_side(staged, "x = 2\n")
     candidate = f"c{digests['snapshot_sha256'][:12]}"
@@ -94,17 +99,38 @@ def _freeze_candidate(home: LargeHome, paths: HomePaths) -> None:
     home.append("froze_candidate", {"candidate": candidate, "manifest_sha256": files.sha256_file(manifest)})
 
 
-def build_large(root: Path, num_attempts: int) -> LargeHome:
+def build_whole(root: Path, cases: Sequence[Case], **options: Any) -> LargeHome:
     """Create a home in which every slot has one completed, sealed attempt that the ledger names; without a report.
 
     Args:
         root: The folder to create.
-        num_attempts: How many attempts there are at least.
+        cases: The workloads.
+        options: As for `freeze_whole`.
+    """
+    home = freeze_whole(root, cases, **options)
+    attempt_all(home, "baseline")
+    freeze_whole_candidate(home)
+    attempt_all(home, "candidate")
+    home.collect()
+    return home
+
+
+def build_large(
+    root: Path, num_attempts: int, *, windows: int = 5, last: Literal["collect", ""] = "collect"
+) -> LargeHome:
+    """Create a home in which every slot has one completed, sealed attempt that the ledger names; without a report.
+
+    Args:
+        root: The folder to create.
+        num_attempts: How many attempts there are at least; three eighths of them are pairs.
+        windows: Windows of each side of a pair.
+        last: What is done at the end; without it the ledger names no receipt yet.
     """
     cases = [Case(name=f"w{number:05}-b4", production=True) for number in range(-(-num_attempts // ATTEMPTS_PER_CASE))]
-    home = _freeze(root, cases)
+    home = _freeze(root, cases, windows)
     attempt_all(home, "baseline")
     _freeze_candidate(home, home.paths)
     attempt_all(home, "candidate")
-    home.collect()
+    if last:
+        home.collect()
     return home
