@@ -55,6 +55,8 @@ class Intent(Document):
     candidate: str
     """Id of the candidate whose slots are among the attempts; empty for the baseline alone."""
     allocations: tuple[IntendedAllocation, ...]
+    cluster_name: str = ""
+    """Name of the Slurm cluster that is asked; empty for a local job, and where the controller does not tell."""
 
 
 class Submitted(Document):
@@ -71,6 +73,8 @@ class Submitted(Document):
     """Start time of a local controller in clock ticks since boot; 0 on Slurm."""
     source: str
     """How it is known: ``transport``, or what a later reconciliation found it by."""
+    cluster_name: str = ""
+    """Name of the Slurm cluster that has it; empty for a local job, and where the controller did not tell."""
 
 
 class NotSubmitted(Document):

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from campaign.documents import Ended, JobIdentity, Protocol, Receipt, Start, Started
-from campaign.errors import EvidenceError, InfrastructureError
+from campaign.errors import EvidenceError
 from campaign.files import read_regular, sha256_bytes
 from campaign.keys import AttemptKey
 from campaign.paths import AllocationPaths, HomePaths
 from campaign.submission.acts import Allocation, Attempt, History, Submission
+from campaign.watching.asking import Told, ask_slurm
 from campaign.watching.extension import Extension, read_extension
+from campaign.watching.hopeless import why_hopeless
 from campaign.watching.processes import Machine, Process, is_alive
-from campaign.watching.scheduler import JobRecord, Slurm, Stage, newest
+from campaign.watching.scheduler import Slurm, Stage
 from campaign.watching.state import (
     AllocationFacts,
     AttemptFacts,
@@ -27,9 +29,6 @@ from campaign.watching.state import (
     resolve_attempt,
     resolve_slots,
 )
-
-CLOCK_SLACK_S = 300.0
-"""How far the clocks of the scheduler and of this host may be apart."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,6 +44,8 @@ class View:
     """Schedulers that did not answer, and why."""
     extension: Extension = field(default_factory=Extension)
     """Which extensions are due for the candidate."""
+    elsewhere: tuple[str, ...] = ()
+    """Why jobs that may be under way cannot be asked for from here: they went to another cluster."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,9 +71,8 @@ class Observer:
             for slot in history.slots
             for attempt in history.attempts(slot)
         }
-        unresolved = _unresolved(history, facts)
-        jobs, troubles = self._jobs(history, unresolved, now)
-        places = {name: self._allocation(history, name, jobs.get(name), now) for name in history.allocations}
+        seen = self._jobs(history, _unresolved(history, facts), now)
+        places = {name: self._allocation(history, name, seen, now) for name in history.allocations}
         # A job may have sealed an attempt after its files were read and ended before it was asked for: look again.
         open_keys = [key for key, found in facts.items() if found.receipt is None]
         facts |= {
@@ -92,90 +92,82 @@ class Observer:
         }
         extension = read_extension(self.paths, protocol, candidate, history.reported)
         slots = resolve_slots(protocol, candidate, history, attempts, extension.due)
-        return View(history=history, slots=slots, attempts=attempts, troubles=tuple(troubles), extension=extension)
+        return View(
+            history=history,
+            slots=slots,
+            attempts=attempts,
+            troubles=seen.troubles,
+            extension=extension,
+            elsewhere=seen.elsewhere,
+        )
 
-    def _allocation(self, history: History, name: str, job: Job | None, now: float) -> AllocationFacts:
+    def _allocation(self, history: History, name: str, seen: _Jobs, now: float) -> AllocationFacts:
         allocation = history.allocations[name]
         submission = history.submissions[allocation.submission]
+        job = seen.jobs.get(name)
         if job is None:
             # Every attempt of it has a receipt or an ending: nobody was asked.
             known = submission.job_of(allocation.index)
             return AllocationFacts(
                 started=None, ended=None, job=Job(job=known, stage=JobStage.UNKNOWN), last_sign_at=now
             )
-        folder = self.paths.allocation(name)
-        started = _read_started(folder)
+        folder, started = self.paths.allocation(name), seen.started.get(name)
         signs = [submission.submitted_at, started.at if started else 0.0, _modified(folder.log), _modified(folder.root)]
         folders = [self.paths.attempt(one.slot, one.attempt, one.segment) for one in allocation.attempts]
         signs += [_modified(path) for own in folders for path in (own.root, own.checkpoints)]
         return AllocationFacts(started=started, ended=_read_ended(folder), job=job, last_sign_at=max(signs))
 
-    def _jobs(self, history: History, names: Sequence[str], now: float) -> tuple[dict[str, Job], list[str]]:
-        by_submission: dict[str, list[Allocation]] = {}
-        for name in names:
-            allocation = history.allocations[name]
-            by_submission.setdefault(allocation.submission, []).append(allocation)
+    def _jobs(self, history: History, names: Sequence[str], now: float) -> _Jobs:
+        """Return the jobs of some allocations, as far as those who run them tell."""
         jobs: dict[str, Job] = {}
-        on_slurm: list[Submission] = []
-        for key, allocations in by_submission.items():
-            submission = history.submissions[key]
-            if submission.submitted is None:
-                reason = submission.not_submitted.reason if submission.not_submitted else ""
-                jobs.update({one.allocation: Job(job="", stage=JobStage.NONE, reason=reason) for one in allocations})
-            elif submission.submitted.cluster == "local":
-                job = local_job(submission, self.machine)
-                jobs.update({one.allocation: job for one in allocations})
-            else:
-                on_slurm.append(submission)
-        troubles: list[str] = []
-        if on_slurm:
-            records, trouble, is_whole = self._ask_slurm(on_slurm, now)
-            troubles += trouble
-            for submission in on_slurm:
-                for one in by_submission[submission.key]:
-                    started = _read_started(self.paths.allocation(one.allocation))
-                    job = slurm_job(submission, one, started, records, trouble)
-                    # Accounting that is only silent may know how a job ended that the queue has forgotten.
-                    is_open = job.stage is JobStage.ABSENT and not is_whole
-                    jobs[one.allocation] = replace(job, stage=JobStage.UNKNOWN) if is_open else job
-        return jobs, troubles
+        on_slurm: list[Allocation] = []
+        by_submission: dict[str, Job] = {}
+        for allocation in (history.allocations[name] for name in names):
+            submission = history.submissions[allocation.submission]
+            if submission.submitted is not None and submission.submitted.cluster == "slurm":
+                on_slurm.append(allocation)
+                continue
+            if submission.key not in by_submission:
+                by_submission[submission.key] = self._other_job(submission)
+            jobs[allocation.allocation] = by_submission[submission.key]
+        started = {name: one for name in names if (one := _read_started(self.paths.allocation(name))) is not None}
+        told = self._ask(history, on_slurm, started, now) if on_slurm else Told(records={}, is_whole=True)
+        for allocation in on_slurm:
+            submission = history.submissions[allocation.submission]
+            jobs[allocation.allocation] = slurm_job(submission, allocation, started.get(allocation.allocation), told)
+        return _Jobs(
+            jobs=jobs,
+            started=started,
+            troubles=told.troubles,
+            elsewhere=tuple(dict.fromkeys(told.elsewhere.values())),
+        )
 
-    def _ask_slurm(
-        self, submissions: Sequence[Submission], now: float
-    ) -> tuple[dict[str, JobRecord] | None, list[str], bool]:
-        """Return each job's record, or None if the queue did not answer; what went wrong; whether all sources answered.
+    def _other_job(self, submission: Submission) -> Job:
+        """Return the job of a submission that Slurm does not have."""
+        if submission.submitted is None:
+            reason = submission.not_submitted.reason if submission.not_submitted else ""
+            return Job(job="", stage=JobStage.NONE, reason=reason)
+        return local_job(submission, self.machine)
 
-        A cluster that keeps no accounts has answered with its queue.
-        """
-        keys = [submission.key for submission in submissions]
-        oldest = min(submission.intended_at for submission in submissions)
-        try:
-            queue = newest(self.slurm.queue(keys), oldest - CLOCK_SLACK_S)
-        except InfrastructureError as error:
-            return None, [_say(error)], False
+    def _ask(
+        self, history: History, allocations: Sequence[Allocation], started: Mapping[str, Started], now: float
+    ) -> Told:
+        submissions = {one.submission: history.submissions[one.submission] for one in allocations}
         wanted = {
-            submission.job_of(index)
-            for submission in submissions
-            for index in range(len(submission.intent.allocations))
+            job_id(submissions[one.submission], one, started.get(one.allocation)): one.submission for one in allocations
         }
-        if wanted <= queue.keys():
-            return queue, [], True
-        try:
-            past = newest(self.slurm.accounting(keys, now - oldest), oldest - CLOCK_SLACK_S)
-        except InfrastructureError as error:
-            return queue, [_say(error)], self._keeps_no_accounts()
-        # The queue is the newer source. Accounting may go on to call a job that is gone pending or running.
-        return {**past, **queue}, [], True
-
-    def _keeps_no_accounts(self) -> bool:
-        try:
-            return not self.slurm.keeps_accounts()
-        except InfrastructureError:
-            return False
+        return ask_slurm(self.slurm, submissions, wanted, now)
 
 
-def _say(error: InfrastructureError) -> str:
-    return f"{error.what}: {error.why}" if error.why else error.what
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Jobs:
+    """What is known of the allocations that nothing else settles."""
+
+    jobs: Mapping[str, Job]
+    started: Mapping[str, Started]
+    """Who runs those that began."""
+    troubles: tuple[str, ...]
+    elsewhere: tuple[str, ...]
 
 
 def _unresolved(history: History, facts: Mapping[AttemptKey, AttemptFacts]) -> list[str]:
@@ -217,32 +209,36 @@ _STAGES = {
 }
 
 
-def slurm_job(
-    submission: Submission,
-    allocation: Allocation,
-    started: Started | None,
-    records: Mapping[str, JobRecord] | None,
-    troubles: Sequence[str],
-) -> Job:
+def job_id(submission: Submission, allocation: Allocation, started: Started | None) -> str:
+    """Return the id of an allocation's job.
+
+    Should a submission that was given up have reached the queue after all, the job that began is the one that counts.
+    """
+    return job_name(started.job) if started is not None else submission.job_of(allocation.index)
+
+
+def slurm_job(submission: Submission, allocation: Allocation, started: Started | None, told: Told) -> Job:
     """Return the state of an allocation's Slurm job.
 
     Args:
         submission: Its submission.
         allocation: The allocation.
         started: Who runs it, if anybody began.
-        records: The newest record of each job; None if the queue did not answer.
-        troubles: What went wrong while asking.
+        told: What Slurm said.
     """
-    # Should a submission that was given up have reached the queue after all, the job that began is the one that counts.
-    job = job_name(started.job) if started is not None else submission.job_of(allocation.index)
-    if records is None:
-        return Job(job=job, stage=JobStage.UNKNOWN, reason="; ".join(troubles), source="squeue")
-    record = records.get(job)
+    job = job_id(submission, allocation, started)
+    if why := told.elsewhere.get(submission.key):
+        return Job(job=job, stage=JobStage.UNKNOWN, reason=why, source="scontrol")
+    if told.records is None:
+        return Job(job=job, stage=JobStage.UNKNOWN, reason="; ".join(told.troubles), source="squeue")
+    record = told.records.get(job)
     outdated = record is not None and record.source == "sacct" and record.stage is not Stage.ENDED
     if record is None or outdated:
         said = f"not in the queue; accounting says {record.state}" if record is not None else "not in the queue"
-        reason = "; ".join([said, *troubles])
-        return Job(job=job, stage=JobStage.ABSENT, reason=reason, source=record.source if record else "squeue")
+        reason = "; ".join([said, *told.troubles])
+        # Accounting that is only silent may know how a job ended that the queue has forgotten.
+        stage = JobStage.ABSENT if told.is_whole else JobStage.UNKNOWN
+        return Job(job=job, stage=stage, reason=reason, source=record.source if record else "squeue")
     return Job(
         job=job,
         stage=_STAGES[record.stage],
@@ -251,6 +247,7 @@ def slurm_job(
         node=record.node,
         ended_at=record.ended_at,
         source=record.source,
+        hopeless=why_hopeless(record.reason, told.down) if record.stage is Stage.PENDING else "",
     )
 
 

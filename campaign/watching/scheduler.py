@@ -7,11 +7,13 @@ know a job may make it absent.
 from __future__ import annotations
 
 import enum
+import math
 import os
 import re
 import subprocess
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 from campaign.errors import InfrastructureError
@@ -21,6 +23,11 @@ Run: TypeAlias = Callable[[Sequence[str]], str]
 NAMES_PER_QUESTION = 50
 """Bounds the length of a command line and the load of one answer."""
 TIMEOUT_S = 60.0
+"""For one answer, whatever its size."""
+LOOK_S = 120.0
+"""For all answers of one look: no further question is asked after it."""
+JOBS_SHOWN = 50
+"""Most jobs of a look that `scontrol` is asked for, one question each."""
 DEFAULT_ARRAY_LIMIT = 1000
 NO_ACCOUNTS = frozenset({"accounting_storage/none", "(null)", ""})
 """What ``AccountingStorageType`` is on a cluster without an accounting database; newer releases name no plugin."""
@@ -85,7 +92,7 @@ class JobRecord:
     ended_at: float
     """0 while unknown."""
     source: str
-    """``squeue`` or ``sacct``."""
+    """``squeue``, ``sacct`` or ``scontrol``."""
 
     @property
     def stage(self) -> Stage:
@@ -187,6 +194,50 @@ def parse_squeue(text: str) -> list[JobRecord]:
     return records
 
 
+def parse_shown(text: str, key: str) -> list[JobRecord]:
+    """Parse ``scontrol --oneliner show job``.
+
+    Args:
+        text: What it printed.
+        key: The submission's key: a job with another name and another comment has only got the number.
+
+    Raises:
+        InfrastructureError: A line has another shape.
+    """
+    records: list[JobRecord] = []
+    for line in filter(None, map(str.strip, text.splitlines())):
+        found: dict[str, str] = {}
+        for match in re.finditer(r"(\w+)=(\S*)", line):
+            found.setdefault(match[1], match[2])
+        missing = [name for name in ("JobId", "JobName", "JobState", "SubmitTime") if name not in found]
+        if missing:
+            raise InfrastructureError("scontrol answered in a form that is not understood", why=line[:200])
+        if key not in (found["JobName"], found.get("Comment")):
+            continue
+        records += _shown_records(found, line)
+    return records
+
+
+def _shown_records(found: Mapping[str, str], line: str) -> Iterator[JobRecord]:
+    reason = re.search(r" Reason=(.*?) Dependency=", line)
+    node = found.get("NodeList", "")
+    job = found["JobId"]
+    if "ArrayJobId" in found and "ArrayTaskId" in found:
+        tasks = found["ArrayTaskId"]
+        job = f"{found['ArrayJobId']}_{tasks if tasks.isdecimal() else f'[{tasks}]'}"
+    for task in tasks_of(job):
+        yield JobRecord(
+            job=task,
+            name=found["JobName"],
+            state=_state(found["JobState"]),
+            reason="" if reason is None or reason[1] == "None" else reason[1],
+            node="" if node == "(null)" else node,
+            submitted_at=_epoch(found["SubmitTime"]),
+            ended_at=_epoch(found.get("EndTime", "")) if stage_of(_state(found["JobState"])) is Stage.ENDED else 0.0,
+            source="scontrol",
+        )
+
+
 SQUEUE_FORMAT = "%i|%j|%T|%N|%V|%e|%r"
 SACCT_FORMAT = "JobID,JobName,State,NodeList,Submit,End"
 
@@ -243,18 +294,72 @@ def _batches(names: Sequence[str]) -> Iterator[Sequence[str]]:
         yield names[start : start + NAMES_PER_QUESTION]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Controller:
+    """What a controller says of itself."""
+
+    cluster: str
+    """The cluster's name; empty if it does not tell."""
+    array_limit: int
+    """Most tasks of one array."""
+    keeps_accounts: bool | None
+    """Whether there is an accounting database at all, whether or not it answers; None if it does not tell."""
+    enforces: frozenset[str]
+    """What of accounting is enforced, such as ``limits``."""
+
+
+def parse_controller(text: str) -> Controller:
+    """Parse ``scontrol show config``."""
+
+    def value(name: str) -> str | None:
+        match = re.search(rf"^{name}\s*=[ \t]*(.*?)[ \t]*$", text, flags=re.MULTILINE)
+        return match[1] if match else None
+
+    plugin, limit = value("AccountingStorageType"), value("MaxArraySize") or ""
+    return Controller(
+        cluster=value("ClusterName") or "",
+        # The largest index is one less than this number, and every array of ours begins at 0.
+        array_limit=max(1, int(limit)) if limit.isdecimal() else DEFAULT_ARRAY_LIMIT,
+        keeps_accounts=None if plugin is None else plugin not in NO_ACCOUNTS,
+        enforces=frozenset((value("AccountingStorageEnforce") or "").lower().split(",")),
+    )
+
+
 @dataclass(frozen=True, slots=True)
 class Slurm:
     """Slurm's commands. `run` executes one and returns what it printed, or raises InfrastructureError."""
 
     run: Run
+    cluster: str = ""
+    """The cluster that is asked; empty for the one that this host's commands reach by themselves."""
+    clock: Callable[[], float] = time.monotonic
+    deadline: float = math.inf
+    """By `clock`: no question is asked after it."""
+
+    def within(self, seconds: float) -> Slurm:
+        """Return the same commands for one look: after so many seconds no further question is asked."""
+        return replace(self, deadline=self.clock() + seconds)
+
+    def ask(self, command: Sequence[str]) -> str:
+        """Run a command on the cluster that is meant, and return what it printed.
+
+        Raises:
+            InfrastructureError: It failed, or the time for the whole look is over.
+        """
+        program, *rest = command
+        if not self.clock() < self.deadline:
+            raise InfrastructureError(
+                f"{program} was not asked", why="the answers before it took too long", hint="try again later"
+            )
+        return self.run([program, *([f"--clusters={self.cluster}"] if self.cluster else []), *rest])
 
     def queue(self, names: Sequence[str]) -> list[JobRecord]:
         """Return the jobs with these names that the controller knows, ended ones that it still remembers included."""
         records: list[JobRecord] = []
         for batch in _batches(names):
-            command = ["squeue", "--noheader", "--array", "--states=all", f"--name={','.join(batch)}"]
-            records += parse_squeue(self.run([*command, f"--format={SQUEUE_FORMAT}"]))
+            # --all: a partition may have been hidden from this user since.
+            command = ["squeue", "--noheader", "--all", "--array", "--states=all", f"--name={','.join(batch)}"]
+            records += parse_squeue(self.ask([*command, f"--format={SQUEUE_FORMAT}"]))
         return records
 
     def accounting(self, names: Sequence[str], age_s: float) -> list[JobRecord]:
@@ -269,8 +374,28 @@ class Slurm:
         since = f"now-{int(max(age_s, 0.0)) + 3600}seconds"
         for batch in _batches(names):
             command = ["sacct", "--noheader", "--parsable2", "--duplicates", "--allocations", f"--starttime={since}"]
-            records += parse_sacct(self.run([*command, f"--name={','.join(batch)}", f"--format={SACCT_FORMAT}"]))
+            records += parse_sacct(self.ask([*command, f"--name={','.join(batch)}", f"--format={SACCT_FORMAT}"]))
         return records
+
+    def show(self, job: str, key: str) -> list[JobRecord]:
+        """Return what the controller shows of a job by its number, of an array each task; nothing if it has none.
+
+        Args:
+            job: The job's number; of an array, the array's.
+            key: The submission's key, which the job has as name or comment.
+        """
+        try:
+            text = self.ask(["scontrol", "--oneliner", "show", "job", job])
+        except InfrastructureError as error:
+            if "Invalid job id" in error.why:
+                return []
+            raise
+        return parse_shown(text, key)
+
+    def node_states(self, nodes: str) -> set[str]:
+        """Return the states of some nodes, in lower case and without the marks behind them."""
+        text = self.ask(["sinfo", "--noheader", "--Node", "--all", f"--nodes={nodes}", "--format=%T"])
+        return {word.lower().rstrip("*~#!%$@^+-") for word in text.split()}
 
     def print_accounts(self, names: Sequence[str], age_s: float) -> list[str]:
         """Return what accounting prints of this user's jobs and of those with some names, whosever they are.
@@ -287,7 +412,7 @@ class Slurm:
         questions = [[], *(["--allusers", f"--name={','.join(batch)}"] for batch in _batches(names))]
         lines: dict[str, None] = {ACCOUNTS_FORMAT.replace(",", "|"): None}
         for question in questions:
-            text = self.run([*command, *question, f"--format={ACCOUNTS_FORMAT}"])
+            text = self.ask([*command, *question, f"--format={ACCOUNTS_FORMAT}"])
             # A name may hold what splitlines takes for the end of a line.
             header, *rest = text.removesuffix("\n").split("\n")
             if header not in lines:
@@ -295,14 +420,20 @@ class Slurm:
             lines.update(dict.fromkeys(rest))
         return list(lines)
 
+    def controller(self) -> Controller:
+        """Return what the controller says of itself.
+
+        Raises:
+            InfrastructureError: It does not answer.
+        """
+        return parse_controller(self.ask(["scontrol", "show", "config"]))
+
     def cluster_name(self) -> str:
         """Return the name of the cluster; empty if the controller does not tell."""
         try:
-            text = self.run(["scontrol", "show", "config"])
+            return self.controller().cluster
         except InfrastructureError:
             return ""
-        match = re.search(r"^ClusterName\s*=[ \t]*(\S+)", text, flags=re.MULTILINE)
-        return match[1] if match else ""
 
     def keeps_accounts(self) -> bool:
         """Return whether this cluster has an accounting database at all, whether or not it answers now.
@@ -310,29 +441,25 @@ class Slurm:
         Raises:
             InfrastructureError: The controller does not tell.
         """
-        text = self.run(["scontrol", "show", "config"])
-        match = re.search(r"^AccountingStorageType\s*=[ \t]*(.*?)[ \t]*$", text, flags=re.MULTILINE)
-        if match is None:
+        found = self.controller().keeps_accounts
+        if found is None:
             raise InfrastructureError("scontrol does not say whether this cluster keeps accounts")
-        return match[1] not in NO_ACCOUNTS
+        return found
 
     def cancel(self, jobs: Sequence[str]) -> None:
         """End jobs; one that is already gone is no error."""
         for batch in _batches(jobs):
-            self.run(["scancel", "--quiet", *batch])
+            self.ask(["scancel", "--quiet", *batch])
 
     def array_limit(self) -> int:
         """Return the most tasks that one array may have."""
         try:
-            text = self.run(["scontrol", "show", "config"])
+            return self.controller().array_limit
         except InfrastructureError:
             return DEFAULT_ARRAY_LIMIT
-        match = re.search(r"^MaxArraySize\s*=\s*([0-9]+)", text, flags=re.MULTILINE)
-        # The largest index is one less than this number, and every array of ours begins at 0.
-        return max(1, int(match[1])) if match else DEFAULT_ARRAY_LIMIT
 
 
-def local_slurm(environment: Mapping[str, str] | None = None) -> Slurm:
-    """Return Slurm as this host's commands reach it."""
+def local_slurm(environment: Mapping[str, str] | None = None, cluster: str = "") -> Slurm:
+    """Return Slurm as this host's commands reach it; another cluster than its own by that cluster's name."""
     variables = dict(os.environ if environment is None else environment)
-    return Slurm(lambda command: run_command(command, variables))
+    return Slurm(lambda command: run_command(command, variables), cluster)

@@ -1,8 +1,9 @@
 """The state of every attempt and slot, from the ledger, the files of the jobs and the scheduler's records.
 
-Evidence counts in this order: a sealed receipt, an ending in the ledger, the queue, the accounting database. What none
-of them tells is unknown, and unknown is neither success nor failure: nothing is submitted again because of it. A job
-that the scheduler no longer knows becomes lost once it gave no sign of life for a deadline.
+Evidence counts in this order: a sealed receipt, an ending in the ledger, the queue, the accounting database, and last
+what the controller shows of a job by its number. What none of them tells is unknown, and unknown is neither success nor
+failure: nothing is submitted again because of it. A job that the scheduler no longer knows becomes lost once it gave no
+sign of life for a deadline.
 
 An attempt at a run is a chain of segments, each of which is looked at like an attempt of its own. Its ending is that of
 its last segment, and what decides about another attempt sees that one alone.
@@ -92,6 +93,8 @@ class Job:
     node: str = ""
     ended_at: float = 0.0
     source: str = ""
+    hopeless: str = ""
+    """Why a pending job will not start by itself; empty if it may."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -143,10 +146,12 @@ class AttemptStatus:
     reason: str
     node: str
     source: str
-    """What tells: ``receipt``, ``ledger``, ``squeue``, ``sacct``, ``process``, ``files``."""
+    """What tells: ``receipt``, ``ledger``, ``squeue``, ``sacct``, ``scontrol``, ``process``, ``files``."""
     receipt: Receipt | None
     receipt_sha256: str = ""
     """Empty where there is no receipt."""
+    hopeless: str = ""
+    """Why it waits for what will not come; empty if it does not."""
 
     @property
     def key(self) -> AttemptKey:
@@ -320,7 +325,7 @@ def _from_job(
     if job.stage is JobStage.NONE:
         return _without_job(allocation, job)
     if job.stage is JobStage.PENDING:
-        return AttemptState.PENDING, None, job.reason
+        return AttemptState.PENDING, None, f"{job.reason}: {job.hopeless}" if job.hopeless else job.reason
     if job.stage is JobStage.UNKNOWN:
         return AttemptState.UNKNOWN, None, job.reason
     # The harness seals all receipts before it writes that the allocation ended: then nothing more will come.
@@ -389,6 +394,7 @@ def resolve_attempt(
         source=source,
         receipt=facts.receipt,
         receipt_sha256=facts.receipt_sha256,
+        hopeless=where.job.hopeless if state is AttemptState.PENDING else "",
     )
 
 

@@ -10,6 +10,7 @@ import pytest
 from campaign.documents import Ended, JobIdentity, Receipt, Started
 from campaign.files import sha256_file
 from campaign.submission.acts import Allocation, Attempt, Intent, Submission, Submitted
+from campaign.watching.asking import Told
 from campaign.watching.observation import local_job, read_attempt, slurm_job
 from campaign.watching.processes import Machine, read_machine, read_start
 from campaign.watching.scheduler import JobRecord
@@ -47,6 +48,10 @@ def record(job: str, state: str, source: str) -> JobRecord:
     )
 
 
+def told(*records: JobRecord, troubles: tuple[str, ...] = ()) -> Told:
+    return Told(records={one.job: one for one in records}, troubles=troubles, is_whole=True)
+
+
 def started(array_task: str) -> Started:
     job = JobIdentity(
         scheduler="slurm", cluster="c", job_id="99", array_job_id="7", array_task_id=array_task, restart_count=0
@@ -55,36 +60,37 @@ def started(array_task: str) -> Started:
 
 
 def test_an_allocation_of_an_array_is_looked_up_by_its_place() -> None:
-    records = {"7_0": record("7_0", "FAILED", "squeue"), "7_1": record("7_1", "RUNNING", "squeue")}
-    job = slurm_job(submission(), ALLOCATION, None, records, [])
+    said = told(record("7_0", "FAILED", "squeue"), record("7_1", "RUNNING", "squeue"))
+    job = slurm_job(submission(), ALLOCATION, None, said)
     assert (job.job, job.stage, job.source) == ("7_1", JobStage.RUNNING, "squeue")
 
 
 def test_the_job_that_began_counts_before_the_one_that_was_recorded() -> None:
-    records = {"7_1": record("7_1", "FAILED", "squeue"), "7_5": record("7_5", "RUNNING", "squeue")}
-    assert slurm_job(submission(), ALLOCATION, started("5"), records, []).job == "7_5"
+    said = told(record("7_1", "FAILED", "squeue"), record("7_5", "RUNNING", "squeue"))
+    assert slurm_job(submission(), ALLOCATION, started("5"), said).job == "7_5"
 
 
 @pytest.mark.parametrize("state", ["RUNNING", "REQUEUED", "PENDING", "SOMETHING_NEW"])
 def test_accounting_that_lags_is_no_life_sign_and_no_end(state: str) -> None:
-    job = slurm_job(submission(), ALLOCATION, None, {"7_1": record("7_1", state, "sacct")}, [])
+    job = slurm_job(submission(), ALLOCATION, None, told(record("7_1", state, "sacct")))
     assert job.stage is JobStage.ABSENT
     assert state in job.reason
 
 
 def test_accountings_final_state_counts_when_the_queue_has_forgotten_the_job() -> None:
-    job = slurm_job(submission(), ALLOCATION, None, {"7_1": record("7_1", "NODE_FAIL", "sacct")}, [])
+    job = slurm_job(submission(), ALLOCATION, None, told(record("7_1", "NODE_FAIL", "sacct")))
     assert (job.stage, job.state, job.source) == (JobStage.ENDED, "NODE_FAIL", "sacct")
 
 
 def test_a_word_that_is_not_known_in_the_queue_is_unknown() -> None:
-    job = slurm_job(submission(), ALLOCATION, None, {"7_1": record("7_1", "SOMETHING_NEW", "squeue")}, [])
+    job = slurm_job(submission(), ALLOCATION, None, told(record("7_1", "SOMETHING_NEW", "squeue")))
     assert (job.stage, job.reason) == (JobStage.UNKNOWN, "state SOMETHING_NEW")
 
 
 def test_a_silent_queue_is_unknown_and_an_answering_one_without_the_job_is_absence() -> None:
-    assert slurm_job(submission(), ALLOCATION, None, None, ["timed out"]).stage is JobStage.UNKNOWN
-    absent = slurm_job(submission(), ALLOCATION, None, {}, ["sacct: no accounting here"])
+    silent = Told(records=None, troubles=("timed out",))
+    assert slurm_job(submission(), ALLOCATION, None, silent).stage is JobStage.UNKNOWN
+    absent = slurm_job(submission(), ALLOCATION, None, told(troubles=("sacct: no accounting here",)))
     assert absent.stage is JobStage.ABSENT
     assert "no accounting here" in absent.reason
 

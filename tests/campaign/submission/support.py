@@ -58,6 +58,7 @@ class Cluster:
     """Slurm in memory: takes arrays, and answers squeue, sacct, scancel and scontrol; strict about anything else."""
 
     limit: int = 1001
+    name: str = "there"
     jobs: dict[str, tuple[str, str, float]] = field(default_factory=dict)
     """Job id to name, state and time of submission."""
     requests: list[Request] = field(default_factory=list)
@@ -111,9 +112,15 @@ class Cluster:
     def run(self, command: Sequence[str]) -> str:
         if self.down:
             raise InfrastructureError(f"{command[0]} did not answer")
+        if command[:2] == ["scontrol", "--oneliner"]:
+            return self._show(command[-1])
         if command[0] == "scontrol":
             plugin = "none" if self.accounts == "none" else "slurmdbd"
-            return f"AccountingStorageType   = accounting_storage/{plugin}\nMaxArraySize = {self.limit}\n"
+            return (
+                f"AccountingStorageType   = accounting_storage/{plugin}\n"
+                f"ClusterName             = {self.name}\n"
+                f"MaxArraySize = {self.limit}\n"
+            )
         if command[0] == "scancel":
             for job in command[2:]:
                 name, _, at = self.jobs[job]
@@ -126,6 +133,19 @@ class Cluster:
         if command[0] == "sacct":
             return self._sacct(names)
         raise AssertionError(f"unexpected command {command}")
+
+    def _show(self, number: str) -> str:
+        found = {job: one for job, one in self.jobs.items() if job.partition("_")[0] == number}
+        if not found:
+            raise InfrastructureError(
+                "scontrol failed with exit code 1", why="slurm_load_jobs error: Invalid job id specified"
+            )
+        lines = []
+        for job, (name, state, at) in found.items():
+            array, _, index = job.partition("_")
+            which = f"JobId=9{array}{index} ArrayJobId={array} ArrayTaskId={index}" if index else f"JobId={job}"
+            lines.append(f"{which} JobName={name} JobState={state} Reason=None Dependency=(null) SubmitTime={int(at)}\n")
+        return "".join(lines)
 
     def _sacct(self, names: Sequence[str]) -> str:
         if self.accounts == "none":
