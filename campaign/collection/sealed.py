@@ -35,12 +35,15 @@ class TamperedError(EvidenceError):
 
     Args:
         findings: All of them; at least one.
+        what: What they are about.
         hint: What to try.
     """
 
-    def __init__(self, findings: tuple[Finding, ...], *, hint: str = "") -> None:
+    def __init__(
+        self, findings: tuple[Finding, ...], *, what: str = "the evidence is not what was sealed", hint: str = ""
+    ) -> None:
         count = "1 finding" if len(findings) == 1 else f"{len(findings)} findings"
-        super().__init__(f"the evidence is not what was sealed: {count}", why="\n".join(map(str, findings)), hint=hint)
+        super().__init__(f"{what}: {count}", why="\n".join(map(str, findings)), hint=hint)
         self.findings = findings
 
     def lines(self) -> list[str]:

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from campaign import files
 from campaign.collection.collect import Collection, collect, require_intact
+from campaign.collection.sealed import Finding, TamperedError
 from campaign.documents import Entry
 from campaign.errors import EvidenceError, StateError
 from campaign.frozen import Frozen, check_recorded, read_frozen
@@ -21,6 +22,10 @@ from campaign.record.head import Closed, Counts, Head, read_head
 from campaign.record.inventory import DataNow, dump_seal, list_files, read_data
 from campaign.record.ledger import Ledger, closed_entry, last_reports
 from campaign.submission import acts
+from campaign.verifier.facts import Options
+from campaign.verifier.findings import State
+from campaign.verifier.text import plain
+from campaign.verifier.verify import verifying
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,6 +83,21 @@ def _why_outdated(folder: EvaluationPaths, report: Entry | None, evidence: Evide
     return f"{changed[0]} is not the one that was reported" if changed else ""
 
 
+def _require_verified(paths: HomePaths) -> None:
+    """Refuse to close what a verification will find fault with ever after: no amendment can put it right any more.
+
+    The acceptance is not run again: every report that was just looked at holds what it said of this evidence.
+    """
+    with verifying(paths.root, Options(execute=False)) as verification:
+        found = [one for one in verification.checks.findings if one.state is State.TAMPERED]
+    if found:
+        raise TamperedError(
+            tuple(Finding(where=plain(one.where or one.check), what=plain(one.what)) for one in found),
+            what="verification finds fault with the campaign, which therefore stays open",
+            hint="campaign verify; put it right, or declare what changed and measure again: campaign amend -h",
+        )
+
+
 def _digest(path: Path) -> str:
     try:
         return files.sha256_regular(path)
@@ -110,7 +130,7 @@ def close(paths: HomePaths, ledger: Ledger, *, data_changed: str = "") -> Closin
 
     Raises:
         StateError: Something is open, or a report is missing.
-        EvidenceError: Something is not what was frozen, sealed or recorded.
+        EvidenceError: Something is not what was frozen, sealed or recorded, or verification finds fault with it.
     """
     frozen = read_frozen(paths)
     check_recorded(paths, frozen, ledger.entries)
@@ -123,6 +143,7 @@ def close(paths: HomePaths, ledger: Ledger, *, data_changed: str = "") -> Closin
     require_intact(collection)
     _require_ended(paths, collection)
     _require_reports(paths, frozen, ledger.entries)
+    _require_verified(paths)
     data = {name: read_data(one) for name, one in frozen.manifest.data.items()}
     _require_data(data, frozen, data_changed)
     listed, history = list_files(paths), acts.fold(ledger.entries)

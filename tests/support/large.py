@@ -1,4 +1,4 @@
-"""Synthetic campaigns of any size in which everything is right, what was frozen included, so that they can be closed."""
+"""Synthetic campaigns of any size in which everything is right, what was frozen included: they can be closed."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 from campaign import documents, files
 from campaign.freezing.programs import copy_program, find_programs
-from campaign.paths import HomePaths, SnapshotPaths
+from campaign.paths import SnapshotPaths
 from campaign.snapshot import digest_folder
 from campaign.snapshot.digest import read_entries
 from campaign.snapshot.listing import dump_listing
@@ -19,7 +19,7 @@ from tests.support.home import Case, attempt_all, freeze, freeze_candidate
 from tests.support.lifelike import LifelikeHome, edit_json
 
 Side = Literal["baseline", "candidate"]
-CANDIDATE = "cCCC"
+CANDIDATE = "c7894051c9299"
 """The candidate's id, which follows from its one file."""
 ATTEMPTS_PER_CASE = 8
 """Two pilots, three solo measurements, three pairs; nothing in a category, so no controls."""
@@ -50,9 +50,18 @@ def _write_side(folder: Path, text: str) -> dict[str, str]:
     }
 
 
-def _freeze(root: Path, cases: list[Case], windows: int) -> LargeHome:
-    """Freeze rules, programs and baseline, and begin the ledger."""
-    made = freeze(root, cases, windows=windows)
+def freeze_whole(
+    root: Path, cases: Sequence[Case], *, manifest: Mapping[str, Any] | None = None, **options: Any
+) -> LargeHome:
+    """Freeze rules, programs and baseline, and begin the ledger.
+
+    Args:
+        root: The folder to create.
+        cases: The workloads.
+        manifest: Fields that the manifest shall have.
+        options: As for `tests.support.home.freeze`.
+    """
+    made = freeze(root, cases, **options)
     paths, programs = made.paths, find_programs()
     shutil.rmtree(paths.acceptance)
     digests = {
@@ -99,19 +108,23 @@ def freeze_whole_candidate(home: LargeHome) -> None:
     home.append("froze_candidate", {"candidate": candidate, "manifest_sha256": files.sha256_file(manifest)})
 
 
-def build_whole(root: Path, cases: Sequence[Case], **options: Any) -> LargeHome:
+def build_whole(
+    root: Path, cases: Sequence[Case], *, last: Literal["collect", ""] = "collect", **options: Any
+) -> LargeHome:
     """Create a home in which every slot has one completed, sealed attempt that the ledger names; without a report.
 
     Args:
         root: The folder to create.
         cases: The workloads.
+        last: What is done at the end; without it the ledger names no receipt yet.
         options: As for `freeze_whole`.
     """
     home = freeze_whole(root, cases, **options)
     attempt_all(home, "baseline")
     freeze_whole_candidate(home)
     attempt_all(home, "candidate")
-    home.collect()
+    if last:
+        home.collect()
     return home
 
 
@@ -127,10 +140,4 @@ def build_large(
         last: What is done at the end; without it the ledger names no receipt yet.
     """
     cases = [Case(name=f"w{number:05}-b4", production=True) for number in range(-(-num_attempts // ATTEMPTS_PER_CASE))]
-    home = _freeze(root, cases, windows)
-    attempt_all(home, "baseline")
-    _freeze_candidate(home, home.paths)
-    attempt_all(home, "candidate")
-    if last:
-        home.collect()
-    return home
+    return build_whole(root, cases, windows=windows, last=last)

@@ -11,7 +11,8 @@ import pytest
 
 from campaign.cli.main import COMMANDS, cli, main
 from tests.support.freezing import CONFIG, make_setting
-from tests.support.home import freeze, freeze_candidate
+from tests.support.home import SMALL, freeze, freeze_candidate
+from tests.support.large import freeze_whole
 
 ARGUMENTS: dict[str, tuple[tuple[str, ...], int]] = {
     "init": (("NEW/folder",), 0),
@@ -66,7 +67,7 @@ def frozen(tmp_path_factory: pytest.TempPathFactory) -> Path:
     judged = freeze(setting.root / "judged", solo=False, controls=False)
     freeze_candidate(judged)
     closed = setting.root / "closed"
-    freeze(closed, solo=False, controls=False)
+    freeze_whole(closed, SMALL, solo=False, controls=False)
     assert main(["export", "--home", str(closed), "--out", str(setting.root / "archive")]) == 0
     return setting.root
 

@@ -8,41 +8,29 @@ from pathlib import Path
 
 import pytest
 
-from campaign import files
 from campaign.cli.main import main
 from campaign.paths import HomePaths
-from tests.support.home import SMALL, attempt_all, freeze, freeze_candidate
+from tests.campaign.verifier.judged import quick_report
+from tests.support.home import SMALL
 from tests.support.jobs import RESOURCES
-
-
-def write_report(*, protocol_path: Path, evaluation: Path, out: Path) -> None:
-    """Stand in for the rendered page: plots take seconds."""
-    assert protocol_path.is_file()
-    assert (evaluation / "provenance.json").is_file()
-    out.mkdir(exist_ok=True)
-    (out / "report.html").write_text("a page")
+from tests.support.large import build_whole
 
 
 @pytest.fixture(scope="session")
 def reported(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return a home whose one candidate has a report; nobody writes to it."""
-    made = freeze(tmp_path_factory.mktemp("reported") / "home", SMALL[:1], repeats=1, solo=False, controls=False)
-    made.paths.manifest.write_bytes(made.manifest.replace(resources=RESOURCES).to_bytes())
-    made.paths.ledger.unlink()
-    made.append("froze_baseline", {"manifest_sha256": files.sha256_file(made.paths.manifest)})
-    attempt_all(made, "baseline")
-    freeze_candidate(made)
-    attempt_all(made, "candidate")
+    """Return a home in which everything is right, and whose one candidate has a report; nobody writes to it."""
+    root = tmp_path_factory.mktemp("reported") / "home"
+    build_whole(root, SMALL[:1], repeats=1, solo=False, controls=False, manifest={"resources": RESOURCES})
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("reports.render.write_report", write_report)
-        assert main(["report", "--home", str(made.paths.root), "--exit-zero"]) == 0
-    return made.paths.root
+        patch.setattr("reports.render.write_report", quick_report)
+        assert main(["report", "--home", str(root), "--exit-zero"]) == 0
+    return root
 
 
 @pytest.fixture
 def copied(reported: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> HomePaths:
     """Return a copy of the home with a report."""
-    monkeypatch.setattr("reports.render.write_report", write_report)
+    monkeypatch.setattr("reports.render.write_report", quick_report)
     shutil.copytree(reported, tmp_path / "home", symlinks=True)
     return HomePaths(tmp_path / "home")
 

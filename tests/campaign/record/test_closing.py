@@ -19,17 +19,20 @@ from campaign.errors import EvidenceError, StateError
 from campaign.freezing import freeze_candidate as freezing
 from campaign.freezing.data import read_identity
 from campaign.paths import HomePaths
-from campaign.record.closing import close
 from campaign.record.inventory import dump_seal, list_files, read_data
 from campaign.record.ledger import AFTER_CLOSED, Ledger, read_entries
 from campaign.submission.desk import Wish
 from tests.campaign.submission.support import Cluster, make_desk
+from tests.campaign.verifier import judged
 from tests.support.freezing import make_setting
-from tests.support.home import CANDIDATE, SMALL, Home, build_home, freeze, freeze_candidate
+from tests.support.home import SMALL, attempt_all, freeze_candidate
 from tests.support.jobs import make_job_home
+from tests.support.large import CANDIDATE, LargeHome, build_whole, freeze_whole, freeze_whole_candidate
+from tests.support.verifying import edit_document, reseal
 
 Run = Callable[..., int]
-SETTING = {"solo": False, "controls": False, "repeats": 1}
+PILOT = "baseline/pilot/sync-b4"
+SETTING: dict[str, Any] = {"solo": False, "controls": False, "repeats": 1}
 
 
 def acts(paths: HomePaths) -> list[str]:
@@ -44,6 +47,18 @@ def closed(paths: HomePaths) -> dict[str, Any]:
 def seal(paths: HomePaths) -> dict[str, Any]:
     found: dict[str, Any] = json.loads(paths.seal.read_bytes())
     return found
+
+
+def go_on(paths: HomePaths) -> LargeHome:
+    """Return the home that was copied, to go on with it."""
+    side = documents.CandidateManifest.read(paths.candidate(CANDIDATE).manifest).candidate
+    return LargeHome(
+        paths=paths,
+        protocol=documents.Protocol.read(paths.protocol),
+        candidate=CANDIDATE,
+        snapshot_sha256=side.snapshot_sha256,
+        allocations=3,
+    )
 
 
 def printed(capsys: pytest.CaptureFixture[str]) -> str:
@@ -131,9 +146,8 @@ def test_the_line_of_a_closed_campaign_whose_manifest_was_edited_is_not_printed(
 # --- the list ---------------------------------------------------------------------------------------------------------
 
 
-def test_every_file_is_listed_but_those_that_the_ledger_closes_over_and_what_is_no_evidence(
-    copied: HomePaths, run: Run
-) -> None:
+def test_every_file_is_listed_but_those_that_the_ledger_closes_over_and_what_is_no_evidence(copied: HomePaths) -> None:
+    copied.seal.write_bytes(b"of a command that was killed")
     torn, leftover = copied.torn(1), copied.attempts / ".a.tmp"
     torn.write_bytes(b"torn")
     leftover.mkdir()
@@ -143,8 +157,7 @@ def test_every_file_is_listed_but_those_that_the_ledger_closes_over_and_what_is_
     odd = os.fsencode(copied.frozen) + b"/caf\xe9"
     Path(os.fsdecode(odd)).write_bytes(b"odd")
     (copied.frozen / "link").symlink_to("campaign.toml")
-    assert run("seal") == 0
-    listed = seal(copied)
+    listed = json.loads(dump_seal("synthetic", files.sha256_file(copied.manifest), list_files(copied), {}))
     assert listed["format"] == "seal/1"
     assert listed["campaign"] == "synthetic"
     assert listed["manifest_sha256"] == files.sha256_file(copied.manifest)
@@ -200,7 +213,7 @@ def test_a_file_that_is_written_to_while_it_is_read_is_refused(
 
 
 def test_an_open_attempt_keeps_a_campaign_open(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    home = build_home(tmp_path / "home", SMALL[:1], **SETTING)  # type: ignore[arg-type]  # booleans and a number
+    home = build_whole(tmp_path / "home", SMALL[:1], **SETTING)
     home.plan(home.slot("candidate/pair/sync-b4/r1"), 2)
     assert main(["seal", "--home", str(home.paths.root)]) == 2
     assert "1 attempt(s) have not ended" in capsys.readouterr().err
@@ -210,7 +223,7 @@ def test_an_open_attempt_keeps_a_campaign_open(tmp_path: Path, capsys: pytest.Ca
 def test_a_campaign_without_a_candidate_or_an_attempt_can_be_closed(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    home = freeze(tmp_path / "home", SMALL[:1], repeats=1)
+    home = freeze_whole(tmp_path / "home", SMALL[:1], repeats=1)
     assert main(["seal", "--home", str(home.paths.root)]) == 0
     told = capsys.readouterr()
     assert "attempts=0 receipts=0 candidates=0" in told.out
@@ -219,8 +232,7 @@ def test_a_campaign_without_a_candidate_or_an_attempt_can_be_closed(
 
 
 def test_each_candidate_needs_a_report(copied: HomePaths, run: Run, capsys: pytest.CaptureFixture[str]) -> None:
-    home = Home(paths=copied, protocol=documents.Protocol.read(copied.protocol))
-    freeze_candidate(home, "c" + "d" * 12, "d" * 64)
+    freeze_candidate(go_on(copied), "c" + "d" * 12, "d" * 64)
     assert run("seal") == 2
     told = capsys.readouterr().err
     assert "candidate cdddddddddddd has no report" in told
@@ -253,7 +265,7 @@ def test_a_report_that_is_not_the_reported_one_keeps_a_campaign_open(
 def test_a_report_from_before_the_last_attempt_keeps_a_campaign_open(
     copied: HomePaths, run: Run, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    home = Home(paths=copied, protocol=documents.Protocol.read(copied.protocol), allocations=3)
+    home = go_on(copied)
     home.attempt(home.slot("candidate/pair/sync-b4/r1"), 2)
     assert run("seal") == 2
     assert "is not what was collected last" in capsys.readouterr().err
@@ -267,6 +279,70 @@ def test_a_finding_keeps_a_campaign_open(copied: HomePaths, run: Run) -> None:
     assert "closed" not in acts(copied)
 
 
+def on_two_platforms(root: Path, *, declared: bool) -> LargeHome:
+    """Return a reported home whose candidate was measured under another kernel."""
+    home = freeze_whole(root, SMALL[:1], **SETTING)
+    attempt_all(home, "baseline")
+    freeze_whole_candidate(home)
+    if declared:
+        home.collect()
+        home.append("amended", amendment(PILOT))
+        home.attempt(home.slot(PILOT), 2)
+    attempt_all(home, "candidate")
+    home.collect()
+    for start in (home.paths.attempts / CANDIDATE).rglob("start.json"):
+        edit_document(start, lambda value: value["host"].update(kernel="6.2"))
+    reseal(root)
+    assert judged.report(home, "--exit-zero") == 0
+    return home
+
+
+def amendment(slot: str) -> dict[str, Any]:
+    words = {"what": "platform", "changed": "kernel", "by": "A", "reason": "B", "keep_reason": "C"}
+    about = {"void": [slot], "voided_attempts": {slot: 1}, "valid": "all other slots", "shown": [], "after_report": False}
+    return {**words, **about, "platform": True}
+
+
+def test_what_verification_alone_finds_keeps_a_campaign_open(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    home = on_two_platforms(tmp_path / "home", declared=False)
+    capsys.readouterr()
+    assert main(["collect", "--home", str(home.paths.root)]) == 0
+    assert main(["seal", "--home", str(home.paths.root)]) == 5
+    told = capsys.readouterr()
+    assert "campaign-head" not in told.out
+    assert "verification finds fault with the campaign, which therefore stays open: 1 finding\n" in told.err
+    where = f"attempts/{CANDIDATE}/pilot/sync-b4/1/start.json"
+    assert f"{where}: 2 attempts, of which this is the first, ran on another platform: kernel is '6.2'" in told.err
+    assert not home.paths.seal.exists()
+    assert "closed" not in acts(home.paths)
+
+
+def test_a_campaign_on_platforms_that_were_declared_is_closed_and_stays_intact(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    home = on_two_platforms(tmp_path / "home", declared=True)
+    capsys.readouterr()
+    assert main(["seal", "--home", str(home.paths.root)]) == 0
+    line = printed(capsys)
+    assert main(["verify", str(home.paths.root), "--no-execute", "--head", line]) == 0
+    assert "tier: externally anchored" in capsys.readouterr().out
+
+
+def test_a_file_that_was_added_keeps_a_campaign_open_and_a_killed_command_does_not(
+    copied: HomePaths, run: Run, capsys: pytest.CaptureFixture[str]
+) -> None:
+    copied.seal.write_bytes(b"half of a li")
+    added = copied.baseline.tree / "adapter.pyc"
+    added.write_bytes(b"compiled")
+    assert run("seal") == 5
+    assert "frozen/baseline/tree/adapter.pyc" in capsys.readouterr().err
+    assert copied.seal.read_bytes() == b"half of a li"
+    added.unlink()
+    assert run("seal") == 0
+
+
 def test_a_freeze_that_was_killed_keeps_a_campaign_open(copied: HomePaths, run: Run) -> None:
     copied.staging.mkdir()
     assert run("seal") == 2
@@ -275,17 +351,13 @@ def test_a_freeze_that_was_killed_keeps_a_campaign_open(copied: HomePaths, run: 
 # --- declared data ----------------------------------------------------------------------------------------------------
 
 
-def with_data(tmp_path: Path) -> tuple[Home, Path]:
+def with_data(tmp_path: Path) -> tuple[LargeHome, Path]:
     """Return a home without a candidate that declares a data set."""
     corpus = tmp_path / "corpus"
     corpus.mkdir()
     (corpus / "a.txt").write_bytes(b"to be")
-    home = freeze(tmp_path / "home", SMALL[:1], repeats=1)
-    manifest = home.manifest.replace(data={"plays": read_identity(corpus)})
-    home.paths.manifest.write_bytes(manifest.to_bytes())
-    home.paths.ledger.unlink()
-    home.append("froze_baseline", {"manifest_sha256": files.sha256_file(home.paths.manifest)})
-    return home, corpus
+    data = {"plays": read_identity(corpus).to_json()}
+    return freeze_whole(tmp_path / "home", SMALL[:1], repeats=1, manifest={"data": data}), corpus
 
 
 def test_data_that_is_as_it_was_frozen_is_recorded_with_its_digest(tmp_path: Path) -> None:
@@ -448,7 +520,7 @@ def test_collecting_from_a_closed_campaign_looks_and_records_nothing(
     receipt = shut.attempt(f"{CANDIDATE}/pair/sync-b4/r1", 1).receipt
     receipt.write_bytes(receipt.read_bytes() + b"\n")
     assert run("collect") == 5
-    assert "collected before with SHA-256" in capsys.readouterr().err
+    assert str(receipt) in capsys.readouterr().err
     assert shut.ledger.read_bytes() == ledger
 
 
@@ -457,7 +529,7 @@ def test_a_submission_that_was_prepared_before_the_campaign_was_closed_is_refuse
     desk, wish = make_desk(home, cluster), Wish(candidate="", cluster="slurm")
     order = desk.order(wish, desk.view(""), desk.array_limit("slurm"))
     with Ledger.open(home.paths, lambda: 0.0) as ledger:
-        close(home.paths, ledger)
+        ledger.append("closed", {})
     with pytest.raises(StateError, match="the campaign is closed"):
         desk.hand_over(wish, order, print)
     assert cluster.requests == []

@@ -15,8 +15,9 @@ from campaign.paths import HomePaths
 from campaign.record.ledger import Ledger, read_entries
 from campaign.record.pruning import Prunable, prune
 from tests.support import training
-from tests.support.home import CANDIDATE, SMALL, Home, freeze
+from tests.support.home import SMALL, Home, freeze
 from tests.support.jobs import JobHome, make_job_home
+from tests.support.large import CANDIDATE
 
 Run = Callable[..., int]
 RUN = "baseline/run/sync/s45"
@@ -72,15 +73,15 @@ def test_what_a_killed_segment_left_goes_and_what_it_saved_stays(
 
 
 def test_compiled_code_goes_once_its_jobs_have_ended(copied: HomePaths, run: Run) -> None:
-    code = put(copied.submission("sa0001").bytecode / "a" / "x.pyc")
-    log = put(copied.submission("sa0001").log)
+    code = put(copied.submission("synthetic/a0001").bytecode / "a" / "x.pyc")
+    log = put(copied.submission("synthetic/a0001").log)
     unknown = put(copied.submission("nobody's").bytecode / "x.pyc")
     assert run("prune", "--yes", "--reason", "a new disk is\nlate") == 0
     assert not code.parents[1].exists()
     assert log.exists()
     assert unknown.exists()
     (act,) = pruned(copied)
-    assert (act["what"], act["reason"]) == (["transport/sa0001/pycache"], "a new disk is late")
+    assert (act["what"], act["reason"]) == (["transport/synthetic/a0001/pycache"], "a new disk is late")
     assert run("collect") == 0
     assert run("seal") == 0
 
@@ -95,6 +96,7 @@ def test_compiled_code_of_a_job_that_may_still_run_stays(trained: Home) -> None:
 def test_reports_go_only_if_they_are_asked_for_and_come_again(
     copied: HomePaths, run: Run, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    assert run("report", "--exit-zero") == 0  # here, with the registry of this test
     report = copied.evaluation(CANDIDATE).report
     before = {path.name: path.read_bytes() for path in report.iterdir()}
     assert run("prune", "--yes") == 0
