@@ -115,9 +115,10 @@ def gates(plan: Plan, checked: Checked) -> list[Gate]:
         checked: The evidence after all checks.
     """
     rules = plan.protocol.numerical
-    if rules is None or not plan.protocol.workloads:
-        return [missing_family(FAMILY, "the protocol has no workload: nothing could show a miss")]
-    return [gate for item in plan.protocol.workloads for gate in _workload_gates(plan, rules, checked, item.name)]
+    compared = [item.name for item in plan.protocol.workloads if item.numerical]
+    if rules is None or not compared:
+        return [missing_family(FAMILY, "the protocol has no workload to compare: nothing could show a miss")]
+    return [gate for name in compared for gate in _workload_gates(plan, rules, checked, name)]
 
 
 def _workload_gates(plan: Plan, rules: NumericalRules, checked: Checked, workload: str) -> list[Gate]:

@@ -53,6 +53,7 @@ SIDE_OF = {
 """Whose slot a checked kind is: the one whose snapshot makes the evidence necessary."""
 
 KINDS = (*ORDERS, "trial")
+_MOST_PROCESSES = 1 << 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,6 +95,8 @@ class Workload:
     name: str
     category: str
     production: bool
+    numerical: bool = True
+    """Whether it has cases, where the family is declared."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -229,14 +232,30 @@ def _category(node: Node) -> Category:
 
 
 def _workload(node: Node) -> Workload:
-    fields = node.fields(("name", "category", "production", "config", "config_sha256"))
+    fields = node.fields(
+        ("name", "category", "production", "config", "config_sha256"), ("processes", "nodes", "numerical")
+    )
     fields["config"].members()
     fields["config_sha256"].digest()
     return Workload(
         name=fields["name"].name(),
         category=fields["category"].text(optional=True),
         production=fields["production"].flag(),
+        numerical=_has_cases(fields),
     )
+
+
+def _has_cases(fields: dict[str, Node]) -> bool:
+    """Return whether a workload has numerical cases: only what runs as several processes may be without."""
+    processes = fields["processes"].integer(1, _MOST_PROCESSES) if "processes" in fields else 1
+    nodes = fields["nodes"].integer(1, _MOST_PROCESSES) if "nodes" in fields else 1
+    if processes % nodes:
+        raise fields["nodes"].fail(f"{processes} processes are not spread evenly over {nodes} nodes")
+    if "numerical" not in fields or fields["numerical"].flag():
+        return True
+    if processes == 1:
+        raise fields["numerical"].fail("a workload of one process is left out of the numerical family")
+    return False
 
 
 def _slot(node: Node) -> Slot:
@@ -279,7 +298,7 @@ def _check_declared(node: Node, declared: bool, present: bool) -> None:
 def _check_numerical(node: Node, protocol: Protocol) -> None:
     _check_declared(node, "numerical" in protocol.families, protocol.numerical is not None)
     if protocol.numerical is not None:
-        workloads = frozenset(workload.name for workload in protocol.workloads)
+        workloads = frozenset(workload.name for workload in protocol.workloads if workload.numerical)
         numerical_rules.check_names(node, protocol.numerical, workloads)
 
 
@@ -325,14 +344,15 @@ def _check_complete(node: Node, protocol: Protocol, places: Counter[tuple[str, s
     rules, cases = protocol.throughput, protocol.numerical
     repeats, pairs = range(1, rules.repeats + 1), range(1, rules.pairs_per_repeat + 1)
     workloads = [workload.name for workload in protocol.workloads]
+    compared = [workload.name for workload in protocol.workloads if workload.numerical]
     firsts = [category.workloads[0] for category in protocol.categories]
     declared = "throughput" in protocol.families
     expected = {
         *(("pair", name, repeat, pair) for name in workloads if declared for repeat in repeats for pair in pairs),
         *(("solo", name, repeat, 0) for name in workloads if declared and rules.solo for repeat in repeats),
         *(("control_pair", name, repeat, 1) for name in firsts if declared and rules.controls for repeat in repeats),
-        *(("case", name, 0, 0) for name in workloads if cases),
-        *(("control_case", name, 0, 0) for name in workloads if cases and cases.controls),
+        *(("case", name, 0, 0) for name in compared if cases),
+        *(("control_case", name, 0, 0) for name in compared if cases and cases.controls),
     }
     for place in sorted(expected ^ set(places)):
         raise node.fail(f"{place} is {'missing' if place in expected else 'not planned by the rules'}")

@@ -91,20 +91,21 @@ class Node:
     def _child(self, name: str, value: Any) -> Node:
         return Node(file=self.file, path=f"{self.path}.{name}" if self.path else name, value=value)
 
-    def fields(self, names: Sequence[str]) -> dict[str, Node]:
-        """Return the members of an object that has exactly these names.
+    def fields(self, names: Sequence[str], optional: Sequence[str] = ()) -> dict[str, Node]:
+        """Return the members of an object that has exactly these names, and others that it may have.
 
         Raises:
             DocumentError: It is no object, lacks a name or has another one.
         """
         if not isinstance(self.value, dict):
             raise self.fail("not an object")
-        for name in sorted(set(self.value) - set(names)):
+        for name in sorted(set(self.value) - {*names, *optional}):
             raise self.fail(f"unknown field {name!a}")
         for name in names:
             if name not in self.value:
                 raise self.fail(f"the field {name!r} is missing")
-        return {name: self._child(name, self.value[name]) for name in names}
+        there = [*names, *(name for name in optional if name in self.value)]
+        return {name: self._child(name, self.value[name]) for name in there}
 
     def members(self) -> dict[str, Node]:
         """Return the members of an object with free names."""

@@ -251,14 +251,25 @@ class Category(Document):
     workloads: tuple[str, ...]
 
 
-class Workload(Document):
-    """One resolved training configuration."""
+class Workload(Document, omit_defaults=True):
+    """One resolved training configuration. What has a default is written where it differs from that."""
 
     name: str
     category: str
     production: bool
     config: dict[str, Any]
     config_sha256: str
+    processes: Positive = 1
+    """Processes of each side, the ranks."""
+    nodes: Positive = 1
+    """Nodes that they run on, equally many on each."""
+    numerical: bool = True
+    """False where several processes are left out of the numerical family, which compares single ones."""
+
+    @property
+    def topology(self) -> tuple[int, int]:
+        """Nodes and processes: allocations hold workloads of one."""
+        return self.nodes, self.processes
 
 
 class Slot(Document):
@@ -354,6 +365,14 @@ class Lockfile(Document):
     sha256: str
 
 
+class Container(Document):
+    """The image file in which a side runs."""
+
+    path: str
+    bytes: Natural
+    sha256: str
+
+
 class Distribution(Document):
     """One installed distribution."""
 
@@ -397,6 +416,8 @@ class Side(Document):
     environment: dict[str, str]
     pass_environment: tuple[str, ...]
     launch: tuple[str, ...]
+    container: Container | None = None
+    """The image that the launch prefix names; None where no image was declared."""
     reads: tuple[str, ...] = ()
     """Files and folders outside everything frozen that it may read; their content is not frozen."""
     lockfile: Lockfile | None
@@ -455,7 +476,7 @@ class Manifest(Document):
     baseline: Side
     data: dict[str, DataIdentity]
     resources: dict[str, Any]
-    """The resolved [resources], [slurm] and [local] tables."""
+    """The resolved [submission], [slurm] and [local] tables, and under `login_node` what `[execution]` says of it."""
     departures: tuple[str, ...]
     """Protocol numbers that differ from the default protocol, one sentence each."""
     left_out: tuple[str, ...]
@@ -497,6 +518,7 @@ class Runnable(Document):
     environment: dict[str, str]
     pass_environment: tuple[str, ...]
     launch: tuple[str, ...]
+    container: Container | None = None
     reads: tuple[str, ...] = ()
 
 

@@ -46,9 +46,11 @@ from campaign.planning import bounds
 Endings: TypeAlias = Annotated[tuple[RetriableEnding, ...], Strict(strict=False)]
 
 MOST_THREADS = 65536
+MOST_PROCESSES = 4096
 MOST_UPDATES = 10**9
 MOST_SECONDS = 10**7
 MOST_LOG_BYTES = 1 << 40
+MOST_MINUTES = 366 * 24 * 60
 MOST_SEGMENTS = 10**6
 MOST_SEEDS = 1000
 MOST_TARGETS = 10**15
@@ -112,7 +114,14 @@ class Side(Table):
     include: InsidePaths = Field(
         default=(), description="glob patterns of files to freeze although git ignores them, such as build products"
     )
-    launch: Texts = Field(default=(), description="command put before the interpreter, such as a container's")
+    launch: Texts = Field(
+        default=(),
+        description="command put before the interpreter, such as a container's; `${container}` becomes the image's path",
+    )
+    container: FilePath | None = Field(
+        default=None,
+        description="image file that `launch` runs the side in, relative to this file; its digest is frozen",
+    )
     untracked_file_mib: int = Field(
         default=64, ge=0, le=1 << 30, description="most MiB of one file that git neither tracks nor ignores"
     )
@@ -148,6 +157,10 @@ class Execution(Table):
         ge=1,
         le=MOST_THREADS,
         description="CPU threads of each side's process",
+    )
+    login_node: Literal["same", "differs"] = Field(
+        default="same",
+        description="`differs` where the host that freezes cannot run the sides' interpreters: it runs none of them",
     )
 
 
@@ -432,7 +445,9 @@ class Matrix(Table):
         default={}, description="values of each axis: a scalar, or a table of a `label` and the entries that it sets"
     )
     fixed: JsonTable = Field(
-        default={}, description="entries of every configuration; a workload's or recipe's own `config` goes before them"
+        default={},
+        description="entries of every configuration; a workload's or recipe's own `config` goes before them; "
+        "`processes`, `nodes` and `numerical` here or on an axis are those of `[[workload]]`",
     )
     exclude: Annotated[tuple[dict[str, Any], ...], Strict(strict=False)] = Field(
         default=(), description="combinations to leave out, by axis and label (or list of labels)"
@@ -460,6 +475,14 @@ class Workload(Table):
     config: Entries = Field(description="what the adapter is called with")
     production: bool = Field(default=False, description="whether it is a required production case")
     category: str = Field(default="", description="category that it joins, if any")
+    processes: int = Field(default=1, ge=1, le=MOST_PROCESSES, description="processes of each side, the ranks")
+    nodes: int = Field(
+        default=1, ge=1, le=MOST_PROCESSES, description="nodes that they run on, equally many processes on each"
+    )
+    numerical: bool = Field(
+        default=True,
+        description="`false` leaves a workload of several processes out of the numerical family, which cannot take it",
+    )
 
 
 class Recipe(Table):
@@ -506,8 +529,19 @@ class Slurm(Table):
     reservation: Text | None = Field(default=None, description="reservation")
     nodelist: Text | None = Field(default=None, description="nodes that may be used")
     exclude: Text | None = Field(default=None, description="nodes that may not be used")
+    exclude_after: int = Field(
+        default=2,
+        ge=0,
+        le=1000,
+        description="allocations that have to fail on a node until no more are sent to it; 0: never",
+    )
     exclusive: bool = Field(default=False, description="whether no other job may share the node")
-    minutes: int = Field(default=60, ge=1, description="time limit of one allocation")
+    minutes: int | None = Field(
+        default=None,
+        ge=1,
+        le=MOST_MINUTES,
+        description="time limit of one allocation; absent: what its slots can take, by the limits and the pilots",
+    )
     cpus: int = Field(default=1, ge=1, description="CPUs of one allocation")
     mem_gb: int | None = Field(default=None, ge=1, description="memory of one allocation; absent: the partition's")
     max_running: int = Field(default=256, ge=1, description="most allocations of one array that run at a time")
@@ -571,6 +605,7 @@ class Config(CampaignFile):
             "submission": self.submission.model_dump(mode="json"),
             "slurm": self.slurm.model_dump(mode="json"),
             "local": self.local.model_dump(mode="json"),
+            "login_node": self.execution.login_node,
         }
 
     def places(self) -> Places:

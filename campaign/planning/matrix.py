@@ -18,6 +18,7 @@ from campaign.config.locate import KeyPath
 from campaign.config.model import Category, Config, Recipe
 from campaign.config.values import ExactFloat, json_value, safe_name
 from campaign.errors import ConfigError
+from campaign.planning.topology import KEYS, Topology, lift
 
 MODE_AXIS = "mode"
 """The axis whose labels a category's ``mode`` names."""
@@ -59,6 +60,7 @@ class _Draft:
     labels: Mapping[str, str]
     """Label by axis; empty for a single workload."""
     config: Mapping[str, Any]
+    topology: Topology
     production: bool
     category: str
     key: KeyPath
@@ -102,9 +104,13 @@ def expand(config: Config) -> Expansion:
             production=draft.production,
             config=dict(draft.config),
             config_sha256=config_digest(draft.config),
+            processes=draft.topology.processes,
+            nodes=draft.topology.nodes,
+            numerical=draft.topology.numerical,
         )
         for draft in drafts
     )
+    _check_numerical(config, workloads)
     return Expansion(
         workloads=workloads, categories=_categories(config, workloads), recipes=_recipes(config, workloads)
     )
@@ -268,10 +274,12 @@ def _combinations(config: Config, axes: Mapping[str, list[_Value]], pattern: str
             safe_name(name)
         except ValueError as error:
             raise config.error(("matrix", "name"), f"workload name: {error}", hint="give the values labels") from error
+        entries, topology = lift(config, _merge(config, chosen), ("matrix", "axes"))
         yield _Draft(
             name=name,
             labels=labels,
-            config=_merge(config, chosen),
+            config=entries,
+            topology=topology,
             production=name in production,
             category="",
             key=("matrix", "name"),
@@ -279,17 +287,37 @@ def _combinations(config: Config, axes: Mapping[str, list[_Value]], pattern: str
 
 
 def _singles(config: Config) -> list[_Draft]:
-    return [
-        _Draft(
-            name=workload.name,
-            labels={},
-            config={**config.matrix.fixed, **workload.config},
-            production=workload.production,
-            category=workload.category,
-            key=("workload", number),
-        )
-        for number, workload in enumerate(config.workload)
-    ]
+    return [_single(config, number) for number in range(len(config.workload))]
+
+
+def _single(config: Config, number: int) -> _Draft:
+    workload, key = config.workload[number], ("workload", number)
+    fixed = _without_topology(config, workload.config, (*key, "config"))
+    own = {name: getattr(workload, name) for name in KEYS if name in workload.model_fields_set}
+    shared = {name: config.matrix.fixed[name] for name in KEYS if name in config.matrix.fixed}
+    _, topology = lift(config, {**shared, **own}, key)
+    return _Draft(
+        name=workload.name,
+        labels={},
+        config=fixed,
+        topology=topology,
+        production=workload.production,
+        category=workload.category,
+        key=key,
+    )
+
+
+def _without_topology(config: Config, own: Mapping[str, Any], key: KeyPath) -> dict[str, Any]:
+    """Return the fixed entries of the matrix and own ones on top, none of which may have the name of a topology's."""
+    for name in KEYS:
+        if name in own:
+            raise config.error(
+                (*key, name),
+                f"{name} is not an entry of a configuration",
+                why="it says what runs a workload",
+                hint=f"write {name} beside config, in [[workload]]; recipes are trained by one process",
+            )
+    return {**{name: value for name, value in config.matrix.fixed.items() if name not in KEYS}, **own}
 
 
 # --- checks across workloads ------------------------------------------------------------------------------------------
@@ -319,7 +347,8 @@ def _comparable(value: Any) -> Any:
 def _check_configs(config: Config, drafts: Sequence[_Draft]) -> None:
     seen: dict[str, str] = {}
     for draft in drafts:
-        digest = config_digest(_comparable(dict(draft.config)))
+        topology = [draft.topology.processes, draft.topology.nodes]
+        digest = config_digest({"config": _comparable(dict(draft.config)), "topology": topology})
         if digest in seen:
             raise config.error(
                 draft.key,
@@ -328,6 +357,16 @@ def _check_configs(config: Config, drafts: Sequence[_Draft]) -> None:
                 hint=f"remove one of them, or put {seen[digest]!r} into matrix.production",
             )
         seen[digest] = draft.name
+
+
+def _check_numerical(config: Config, workloads: Sequence[documents.Workload]) -> None:
+    if config.numerical is not None and not any(workload.numerical for workload in workloads):
+        raise config.error(
+            ("numerical",),
+            "every workload is left out of the numerical family",
+            why="nothing could show a miss",
+            hint="declare a workload of one process, or remove [numerical]",
+        )
 
 
 # --- categories -------------------------------------------------------------------------------------------------------
@@ -471,7 +510,7 @@ def _recipe(config: Config, recipe: Recipe, number: int) -> documents.Recipe:
             why="every update predicts at least one",
             hint="targets are those of the whole training, all its updates together",
         )
-    resolved = {**config.matrix.fixed, **recipe.config}
+    resolved = _without_topology(config, recipe.config, (*key, "config"))
     return documents.Recipe(
         name=recipe.name,
         config=resolved,

@@ -40,7 +40,7 @@ def build_protocol(config: Config) -> documents.Protocol:
         convergence=convergence_rules(config, expansion.recipes),
         limits=documents.Limits.of(dict(config.limits)),
         retries=documents.Retries.of(dict(config.retries)),
-        execution=documents.Execution.of(dict(config.execution)),
+        execution=documents.Execution(device=config.execution.device, threads=config.execution.threads),
         categories=expansion.categories,
         workloads=expansion.workloads,
         slots=expand_slots(config, expansion),
@@ -86,7 +86,7 @@ def numerical_rules(config: Config, expansion: Expansion) -> documents.Numerical
             f"isolated_atol {rules.isolated_atol} allows any error of values that small",
             hint=f"isolated_sd, now {rules.isolated_sd}, must be at least {_LEAST_SIGNAL} times isolated_atol",
         )
-    names = [workload.name for workload in expansion.workloads]
+    names = [workload.name for workload in expansion.workloads if workload.numerical]
     resolved = {key: _resolve(config, key, names) for key in ("serialized", "shared_executor")}
     return documents.NumericalRules.of({**dict(rules), **resolved})
 
@@ -213,7 +213,7 @@ def _cases(config: Config, expansion: Expansion, side: Literal["baseline", "cand
     control = side == "baseline"
     if config.numerical is None or (control and not config.numerical.controls):
         return
-    for workload in expansion.workloads:
+    for workload in (one for one in expansion.workloads if one.numerical):
         yield Slot(
             slot=f"{side}/{'control-case' if control else 'case'}/{workload.name}",
             side=side,

@@ -127,6 +127,15 @@ class Workload:
     production: bool
     config: dict[str, Any]
     config_sha256: str
+    processes: int = 1
+    """Processes of each side, the ranks."""
+    nodes: int = 1
+    """Nodes that they run on, equally many on each."""
+
+    @property
+    def per_node(self) -> int:
+        """Processes on each node."""
+        return self.processes // self.nodes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -150,6 +159,15 @@ class Protocol:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Container:
+    """The image file that a side's launch prefix names, as it was frozen."""
+
+    path: Path
+    num_bytes: int
+    sha256: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Runnable:
     """What is needed to run one side."""
 
@@ -165,6 +183,8 @@ class Runnable:
     launch: tuple[str, ...]
     reads: tuple[str, ...]
     """Files and folders outside everything frozen that it may read."""
+    container: Container | None = None
+    """None where no image was declared."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -374,8 +394,13 @@ def _workload(value: Any) -> Workload:
         production=fields.flag("production"),
         config=fields.table("config"),
         config_sha256=fields.text("config_sha256"),
+        processes=fields.count("processes", minimum=1) if fields.has("processes") else 1,
+        nodes=fields.count("nodes", minimum=1) if fields.has("nodes") else 1,
     )
+    fields.skip(("numerical",) if fields.has("numerical") else ())
     fields.done()
+    if workload.processes % workload.nodes:
+        raise ValueError(f"{workload.name}: {workload.processes} processes on {workload.nodes} nodes")
     return workload
 
 
@@ -442,6 +467,17 @@ def _is_inside(text: str) -> bool:
     return not path.is_absolute() and ".." not in path.parts
 
 
+def _container(value: Any, where: str) -> Container | None:
+    if value is None:
+        return None
+    fields = Fields(value, where)
+    container = Container(
+        path=_absolute(fields.text("path"), where), num_bytes=fields.count("bytes"), sha256=fields.text("sha256")
+    )
+    fields.done()
+    return container
+
+
 def _runnable(value: Any, name: str) -> Runnable:
     where = f"allocation.sides.{name}"
     fields = Fields(value, where)
@@ -456,6 +492,7 @@ def _runnable(value: Any, name: str) -> Runnable:
         environment=fields.text_table("environment"),
         pass_environment=fields.texts("pass_environment"),
         launch=fields.texts("launch"),
+        container=_container(fields.optional("container", dict), f"{where}.container"),
         reads=fields.texts("reads"),
     )
     fields.done()
