@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
-from acceptance.formats import TABLES, Row
+from acceptance.formats import TABLES, Row, Table, texts
 
 SOURCES = (
     "__init__.py",
@@ -63,7 +63,7 @@ def tree_sha256(files: Mapping[str, bytes]) -> str:
     return digest.hexdigest()
 
 
-def evidence_sha256(identity: bytes, tables: Mapping[str, tuple[Row, ...]]) -> str:
+def evidence_sha256(identity: bytes, tables: Mapping[str, Sequence[Row]]) -> str:
     r"""Return the digest of the evidence, whatever the order of its rows.
 
     SHA-256 over ``campaign-evidence/1\n``, then for identity.json and each table that is there, in the order of their
@@ -78,15 +78,23 @@ def evidence_sha256(identity: bytes, tables: Mapping[str, tuple[Row, ...]]) -> s
     parts: dict[str, list[bytes]] = {"identity.json": [identity]}
     for file, rows in tables.items():
         table = TABLES[file]
-        places = [table.header.index(name) for name in table.key]
-
-        def key(raw: str, places: list[int] = places) -> tuple[list[str], str]:
-            fields = raw.split(",")
-            return [fields[place] for place in places], raw
-
-        lines = sorted((row.raw for row in rows), key=key)
+        lines = _sorted(table, texts(rows))
         parts[file] = [",".join(table.header).encode(), *(line.encode() for line in lines)]
     digest = hashlib.sha256(b"campaign-evidence/1\n")
     for name in sorted(parts):
         digest.update(_netstring(name.encode(), b"%d" % len(parts[name]), *parts[name]))
     return digest.hexdigest()
+
+
+def _sorted(table: Table, lines: Sequence[str]) -> list[str]:
+    """Return lines sorted by the texts of their key and then by all of their text."""
+    places = [table.header.index(name) for name in table.key]
+    if places == list(range(len(places))):
+        # No field holds a NUL: what ends with one sorts as the list of the texts does, and is made in one step.
+        return sorted(lines, key=lambda raw: raw.replace(",", "\0", len(places)))
+
+    def key(raw: str) -> tuple[list[str], str]:
+        fields = raw.split(",")
+        return [fields[place] for place in places], raw
+
+    return sorted(lines, key=key)

@@ -8,10 +8,12 @@ parses here may still be refused by an evidence check.
 from __future__ import annotations
 
 import enum
+import functools
 import math
 import re
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import TypeAlias, overload
 
 
 class Kind(enum.Enum):
@@ -458,6 +460,88 @@ def _decode(data: bytes, file: str) -> tuple[list[str | None], list[Fault]]:
     return lines, faults
 
 
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Rows(Sequence[Row]):
+    """The rows of a whole table that was found right, each made when it is asked for: there may be millions."""
+
+    table: Table
+    lines: tuple[str, ...]
+    """The lines' own texts without newlines; the first one is line 2 of the file."""
+
+    def __len__(self) -> int:
+        """Return the number of rows."""
+        return len(self.lines)
+
+    @overload
+    def __getitem__(self, index: int) -> Row: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[Row]: ...
+
+    def __getitem__(self, index: int | slice) -> Row | Sequence[Row]:
+        """Return one row, or some."""
+        if isinstance(index, slice):
+            return [self._row(place) for place in range(*index.indices(len(self.lines)))]
+        return self._row(range(len(self.lines))[index])
+
+    def __iter__(self) -> Iterator[Row]:
+        """Yield the rows in file order."""
+        return map(self._row, range(len(self.lines)))
+
+    def _row(self, index: int) -> Row:
+        parsed = _parse_line(self.table, self.lines[index], index + 2, self.table.file)
+        if not isinstance(parsed, Row):
+            raise ValueError(f"{self.table.file}:{index + 2}: was not parsed before")  # noqa: TRY004 - no type is wrong
+        return parsed
+
+
+def texts(rows: Sequence[Row]) -> tuple[str, ...]:
+    """Return the rows' own texts, without making a row of those that are none yet."""
+    return rows.lines if isinstance(rows, Rows) else tuple(row.raw for row in rows)
+
+
+_PLAIN_DECIMAL = r"-?[0-9]{1,64}(?:\.[0-9]{1,64})?(?:e[+-]?[0-9]{1,2})?"
+"""A decimal whose exponent is too small for a number that is not finite."""
+
+
+def _plain_field(column: Column) -> str:
+    """Return an expression for fields that `parse_field` surely takes; there may be others."""
+    if column.kind is Kind.TEXT:
+        plain = "|".join(map(re.escape, column.choices)) or _TEXT.pattern
+    elif column.kind is Kind.COUNT:
+        plain = {0: "0|[1-9][0-9]{0,17}", 1: "[1-9][0-9]{0,17}"}[column.minimum]
+    else:
+        plain = {Kind.DECIMAL: _PLAIN_DECIMAL, Kind.FLAG: "|".join(_FLAGS)}[column.kind]
+    return f"(?:{plain}){'?' if column.optional else ''}"
+
+
+@functools.cache
+def _plain_file(table: Table) -> re.Pattern[str]:
+    """Return an expression for whole files that surely parse: one step for all lines, since there may be millions."""
+    line = ",".join(map(_plain_field, table.columns))
+    return re.compile(f"{','.join(table.header)}\n(?:{line}\n)*+")
+
+
+def parse_rows(table: Table, data: bytes, name: str) -> tuple[Sequence[Row], tuple[Fault, ...]]:
+    """Parse the bytes of one evidence table strictly, as `parse_table` does, but make no row before it is asked for.
+
+    Args:
+        table: Which table the bytes shall be.
+        data: The whole file.
+        name: What to call the file in a fault.
+
+    Returns:
+        The rows and the faults. If there is any fault the rows are not the whole file and must not be used.
+    """
+    try:
+        text = data.decode("utf-8")
+    except UnicodeDecodeError:
+        text = ""
+    if _plain_file(table).fullmatch(text) is None:
+        return _parse_slowly(table, data, name)
+    return Rows(table=table, lines=tuple(text.split("\n")[1:-1])), ()
+
+
 def parse_table(table: Table, data: bytes, name: str) -> tuple[tuple[Row, ...], tuple[Fault, ...]]:
     """Parse the bytes of one evidence table strictly.
 
@@ -472,6 +556,12 @@ def parse_table(table: Table, data: bytes, name: str) -> tuple[tuple[Row, ...], 
     Returns:
         The rows and the faults. If there is any fault the rows are not the whole file and must not be used.
     """
+    rows, faults = parse_rows(table, data, name)
+    return tuple(rows), faults
+
+
+def _parse_slowly(table: Table, data: bytes, name: str) -> tuple[tuple[Row, ...], tuple[Fault, ...]]:
+    """Parse line by line, and say of each what is wrong."""
     lines, faults = _decode(data, name)
     if not lines or lines[0] != ",".join(table.header):
         what = f"the header is not {','.join(table.header)}"

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
-from typing import Any
+from typing import Any, NamedTuple
 
 from acceptance.formats import (
     ATTEMPTS,
@@ -21,7 +21,8 @@ from acceptance.formats import (
     Kind,
     Row,
     Table,
-    parse_table,
+    parse_rows,
+    texts,
 )
 
 
@@ -67,9 +68,8 @@ class Measurement:
     tokens_per_s: Decimal
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WindowRow:
-    """One row of windows.csv."""
+class WindowRow(NamedTuple):
+    """One row of windows.csv: a tuple, since there may be millions of them."""
 
     workload: str
     comparison: str
@@ -161,7 +161,7 @@ class Evidence:
     vacuity: tuple[VacuityRow, ...] | None
     convergence: tuple[RunRow, ...] | None
     curves: tuple[CurveRow, ...] | None
-    raw: dict[str, tuple[Row, ...]]
+    raw: dict[str, Sequence[Row]]
     """The rows of every file that is there, as written."""
     foreign: tuple[str, ...]
     """Names in the folder that are no evidence of this protocol."""
@@ -170,13 +170,34 @@ class Evidence:
 _SOLO: dict[str, Any] = {"comparison": "solo", "pair": 0, "position": 1, "side": "baseline"}
 
 
-def _values(table: Table, row: Row) -> dict[str, Any]:
-    """Return a row's values with its decimals exact: as they are written, not as the nearest doubles."""
-    values: dict[str, Any] = dict(row.values)
-    for column, text in zip(table.columns, row.raw.split(","), strict=True):
-        if column.kind is Kind.DECIMAL:
-            values[column.name] = Decimal(text) if text else None
-    return values
+_LINES_AT_ONCE = 4096
+
+
+def _decimal(text: str) -> Decimal | None:
+    """Return a decimal exactly: as it is written, not as the nearest double."""
+    return Decimal(text) if text else None
+
+
+def _count(text: str) -> int | str:
+    return int(text) if text else text
+
+
+_CONVERT: Mapping[Kind, Callable[[str], Any]] = {
+    Kind.TEXT: str,
+    Kind.COUNT: _count,
+    Kind.DECIMAL: _decimal,
+    Kind.FLAG: "true".__eq__,
+}
+"""From the text of a field that was found right to its value."""
+
+
+def _typed(table: Table, rows: Sequence[Row]) -> Iterator[tuple[Any, ...]]:
+    """Yield the values of each row, in the order of the columns."""
+    converts = [_CONVERT[column.kind] for column in table.columns]
+    lines = texts(rows)
+    for begin in range(0, len(lines), _LINES_AT_ONCE):
+        columns = zip(*[line.split(",") for line in lines[begin : begin + _LINES_AT_ONCE]], strict=True)
+        yield from zip(*[map(convert, fields) for convert, fields in zip(converts, columns, strict=True)], strict=True)
 
 
 def parse(files: Mapping[str, bytes], foreign: Iterable[str]) -> tuple[Evidence, tuple[Fault, ...]]:
@@ -189,22 +210,26 @@ def parse(files: Mapping[str, bytes], foreign: Iterable[str]) -> tuple[Evidence,
     Returns:
         The evidence and all faults. If there is any fault the evidence must not be used.
     """
-    raw: dict[str, tuple[Row, ...]] = {}
+    raw: dict[str, Sequence[Row]] = {}
     faults: list[Fault] = []
     for name in sorted(TABLES):
         if name in files:
-            raw[name], found = parse_table(TABLES[name], files[name], name)
+            raw[name], found = parse_rows(TABLES[name], files[name], name)
             faults.extend(found)
 
     def values(table: Table) -> list[dict[str, Any]] | None:
-        return [_values(table, row) for row in raw[table.file]] if table.file in raw else None
+        if table.file not in raw:
+            return None
+        return [dict(zip(table.header, row, strict=True)) for row in _typed(table, raw[table.file])]
 
-    attempts, pairs, windows, solos = (values(table) for table in (ATTEMPTS, PAIRS, WINDOWS, BASELINE))
+    if faults:
+        raw = dict.fromkeys(raw, ())
+    attempts, pairs, solos = (values(table) for table in (ATTEMPTS, PAIRS, BASELINE))
     numerical, vacuity, runs, curves = (values(table) for table in (NUMERICAL, VACUITY, CONVERGENCE, CURVES))
     evidence = Evidence(
         attempts=None if attempts is None else tuple(AttemptRow(**row) for row in attempts),
         pairs=None if pairs is None else tuple(Measurement(**row) for row in pairs),
-        windows=None if windows is None else tuple(WindowRow(**row) for row in windows),
+        windows=tuple(map(WindowRow._make, _typed(WINDOWS, raw[WINDOWS.file]))) if WINDOWS.file in raw else None,
         baseline=None if solos is None else tuple(Measurement(**row, **_SOLO) for row in solos),
         numerical=None if numerical is None else tuple(NumericalRow(**row) for row in numerical),
         vacuity=None if vacuity is None else tuple(VacuityRow(**row) for row in vacuity),
