@@ -210,7 +210,10 @@ def check_mount(folder: Path, mounts: str) -> Check:
 
 
 def _interpreters(paths: HomePaths) -> dict[str, tuple[str, ...]]:
+    """Return the commands of the interpreters that may run here: none where the nodes differ from the login node."""
     manifest = documents.Manifest.read(paths.manifest)
+    if manifest.resources.get("login_node") == "differs":
+        return {}
     found: dict[str, tuple[str, ...]] = {
         "harness": (manifest.harness_python,),
         "baseline": (*manifest.baseline.launch, manifest.baseline.python),
@@ -280,7 +283,10 @@ def check_sides(paths: HomePaths, environment: Mapping[str, str]) -> Iterator[Ch
             remedy="restore the home from a copy: nothing frozen may change",
         )
         return
+    if not interpreters:
+        found = 'not asked: the campaign was frozen with [execution] login_node = "differs"'
+        yield Check(name="interpreters", mark=Mark.OK, found=found)
     for name, command in interpreters.items():
         yield _check_interpreter(name, command, environment)
-    if is_numerical:
+    if is_numerical and interpreters:
         yield check_torch(interpreters["harness"], environment)

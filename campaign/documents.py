@@ -597,6 +597,8 @@ class Ended(Document):
     format: Literal["ended/1"] = "ended/1"
     allocation: str
     reason: str
+    detail: str = ""
+    """Why attempts were not made, in words."""
     at: float
     wall_s: float
     sides_s: float
@@ -663,6 +665,70 @@ class Caches(Document):
     """Of installed packages: read from beside their sources, or compiled into a private folder."""
 
 
+class CgroupLimits(Document):
+    """What the control groups let a job use; None where there is no limit, or where it is unknown."""
+
+    cpus: str | None
+    mems: str | None
+    cpu_quota: float | None
+    """Processors' worth of time."""
+    cpu_weight: int | None
+    memory_bytes: int | None
+    swap_bytes: int | None
+
+
+class ProcessorState(Document):
+    """How the processors ran; None where it is unknown."""
+
+    governor: str | None
+    frequency_khz: tuple[int, int] | None
+    """The lowest and the highest of those that were asked."""
+    throttled: int | None
+    """How often since boot."""
+
+
+class GpuState(Document):
+    """How one GPU ran; None where it is unknown."""
+
+    uuid: str
+    driver: str | None
+    power_limit_mw: int | None
+    power_mw: int | None
+    sm_mhz: int | None
+    memory_mhz: int | None
+    temperature_c: int | None
+    reasons: tuple[str, ...] | None
+    """What held its clocks back at that moment."""
+    power_held_ns: int | None
+    """How long power held them back since the driver was loaded."""
+    thermal_held_ns: int | None
+    ecc: bool | None
+    ecc_corrected: int | None
+    ecc_uncorrected: int | None
+
+
+class Surroundings(Document):
+    """Conditions at one moment."""
+
+    affinity: str
+    """Processors of the harness, which a side starts with."""
+    cgroup: CgroupLimits
+    processors: ProcessorState
+    gpus: tuple[GpuState, ...]
+    unknown: dict[str, str]
+    """Name of what is unknown to the reason."""
+
+
+class SideConditions(Document):
+    """Under what conditions a side was measured."""
+
+    before: Surroundings
+    after: Surroundings | None
+    """None if it ended before its windows were done."""
+    affinity: str
+    """Processors of the side's own process at the end of its windows; empty if unknown."""
+
+
 class SideReceipt(Document):
     """What the parent observed of one side's process, and what the side said of itself."""
 
@@ -689,6 +755,10 @@ class SideReceipt(Document):
     """None if the process ended before it could say."""
     environment_sha256: str = ""
     """Of the interpreter and what is installed for it, where it ran; empty as before."""
+    container_sha256: str = ""
+    """Of the image that it ran in, where it ran; empty where none was declared."""
+    conditions: SideConditions | None = None
+    """None where nothing is compared by time."""
 
 
 class Calibration(Document):
@@ -1134,6 +1204,34 @@ class Machine(Document):
     devices: tuple[MachineDevice, ...]
 
 
+class PlatformDevice(Document):
+    """A device of a platform."""
+
+    kind: str
+    name: str
+    driver: str
+
+
+class Platform(Document):
+    """What completed attempts that are not void have in common: one stratum, by the verifier's rule."""
+
+    cpu: str
+    machine: str
+    kernel: str
+    memory_bytes: int
+    """Of the first of the attempts; those of the others are near to it."""
+    processors: int
+    """How many of them an attempt may use."""
+    threads: int
+    devices: tuple[PlatformDevice, ...]
+    attempts: Positive
+    """How many attempts ran on it, segments of runs each by itself."""
+    first: str
+    """The one that was planned first."""
+    is_declared: bool
+    """Whether so many platforms were declared, by amendments, before that one was planned."""
+
+
 class FrozenOn(Document):
     """The host and the driver that froze a side, as its manifest describes them."""
 
@@ -1279,6 +1377,8 @@ class Provenance(Document):
     devices: tuple[str, ...]
     machines: tuple[Machine, ...]
     """The distinct machines of the attempts, by node."""
+    platforms: tuple[Platform, ...] | None = None
+    """Of all sides of the campaign, in the order in which they were used; None in what was written before."""
     frozen_on: dict[Literal["baseline", "candidate"], FrozenOn]
     caches: dict[Literal["baseline", "candidate"], dict[str, str]]
     """As `versions`, of the caches that each side's processes had."""

@@ -31,6 +31,10 @@ def _commit(side: Mapping[str, Any]) -> Cell:
     return Cell(text=git.get("commit") or "no commit yet", code=True, note=note)
 
 
+def _container(image: Mapping[str, Any]) -> Cell:
+    return Cell(text=image["sha256"], code=True, note=f"{image['path']}, {size(image['bytes'])}")
+
+
 def _card(name: str, title: str, side: Mapping[str, Any]) -> Card:
     lockfile = side["lockfile"]
     return Card(
@@ -42,6 +46,7 @@ def _card(name: str, title: str, side: Mapping[str, Any]) -> Card:
             ("Commit", _commit(side)),
             ("Adapter", code(side["adapter"])),
             ("Interpreter", code(side["python"])),
+            *((("Container", _container(container)),) if (container := side.get("container")) else ()),
             ("Lock file", code(lockfile["sha256"]) if lockfile else text("none")),
             ("Frozen as", text(f"ledger entry {side['frozen_seq']}")),
         ),

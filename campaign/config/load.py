@@ -12,7 +12,7 @@ from pydantic_core import ErrorDetails
 
 from campaign.config.locate import KeyPath, Position, locate
 from campaign.config.model import CampaignFile, Config, Matrix, Side
-from campaign.config.values import REFERENCE, ExactFloat
+from campaign.config.values import CONTAINER_REFERENCE, REFERENCE, ExactFloat
 from campaign.errors import ConfigError
 from campaign.planning import matrix
 from campaign.planning.convergence import convergence_rules
@@ -205,6 +205,7 @@ def _check_references(config: Config) -> None:
     if config.candidate is not None:
         sides.append(("candidate", config.candidate))
     for name, side in sides:
+        _check_container(config, name, side)
         for variable, value in side.environment.items():
             key = (name, "environment", variable)
             for match in REFERENCE.finditer(value):
@@ -221,6 +222,23 @@ def _check_references(config: Config) -> None:
                     )
             if variable in side.pass_environment:
                 raise config.error(key, f"{variable} is both set and passed through", hint="choose one")
+
+
+def _check_container(config: Config, name: str, side: Side) -> None:
+    """Refuse an image that the launch prefix does not name, and a prefix that names one which is not declared."""
+    named = [index for index, part in enumerate(side.launch) if CONTAINER_REFERENCE in part]
+    if side.container is None and named:
+        raise config.error(
+            (name, "launch", named[0]),
+            f"{CONTAINER_REFERENCE} stands for an image that is not declared",
+            hint='add container = "path/to/image.sif" beside launch',
+        )
+    if side.container is not None and not named and not any(str(side.container) in part for part in side.launch):
+        raise config.error(
+            (name, "container"),
+            "the launch prefix does not name the image, so that nothing would run in it",
+            hint=f'launch = ["apptainer", "exec", "{CONTAINER_REFERENCE}"], say',
+        )
 
 
 def _check_rules(config: Config) -> None:

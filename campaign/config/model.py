@@ -116,7 +116,7 @@ class Side(Table):
     )
     launch: Texts = Field(
         default=(),
-        description="command put before the interpreter, such as a container's; `${container}` becomes the image's path",
+        description="command put before the interpreter, such as a container's; `${container}` becomes its path",
     )
     container: FilePath | None = Field(
         default=None,

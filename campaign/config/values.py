@@ -24,6 +24,8 @@ _CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
 """What no text for people may hold; the acceptance program refuses it, too."""
 REFERENCE = re.compile(r"\$\{([^}]*)\}?")
 """A reference inside an environment value; the group is what stands between the braces."""
+CONTAINER_REFERENCE = "${container}"
+"""Stands in a launch prefix for the path of the side's image file."""
 RESERVED_VARIABLES = {
     "PYTHONPATH": 'name the folders in python_path = ["..."]: they are taken from the snapshot',
     "PYTHONHOME": "give the interpreter itself in python",
@@ -32,6 +34,7 @@ RESERVED_VARIABLES = {
         ("PYTHONSAFEPATH", "PYTHONNOUSERSITE", "PYTHONPYCACHEPREFIX", "PYTHONDONTWRITEBYTECODE"),
         "the harness decides what a side's interpreter imports, for both sides alike",
     ),
+    "CAMPAIGN_ALLOCATION": "the harness marks the processes that it starts by it",
     **dict.fromkeys(("HOME", "TMPDIR"), "every run has private folders; name data sets under [data]"),
     **dict.fromkeys(
         ("CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER"), "both sides get the devices of their allocation, in bus order"

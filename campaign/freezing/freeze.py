@@ -16,7 +16,7 @@ from campaign.freezing import data, machine
 from campaign.freezing.machine import Interpreter
 from campaign.freezing.programs import Programs, copy_program
 from campaign.freezing.reachability.check import require_reachable
-from campaign.freezing.sides import FrozenSide, Progress, freeze_side, no_progress
+from campaign.freezing.sides import FrozenSide, Progress, ask_interpreter, freeze_side, no_progress
 from campaign.freezing.staging import clean_unfinished, publish_home, staging
 from campaign.paths import HomePaths
 from campaign.planning.power_check import assess_power, power_note
@@ -189,8 +189,7 @@ def _freeze_baseline(
 def _harness_interpreter(config: Config, side: FrozenSide, identifier: Path) -> Interpreter:
     """Ask the interpreter that runs the harness, unless it is the baseline's, which has been asked."""
     is_own = config.harness_python != config.baseline.python or bool(config.baseline.launch)
-    python = str(config.harness_python)
-    return machine.read_interpreter(python, identifier=identifier) if is_own else side.interpreter
+    return ask_interpreter(config, str(config.harness_python), (), identifier) if is_own else side.interpreter
 
 
 def _harness_notes(config: Config, interpreter: Interpreter) -> Iterator[str]:

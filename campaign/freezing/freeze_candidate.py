@@ -27,6 +27,7 @@ _TELLING_FIELDS = (
     "environment",
     "pass_environment",
     "launch",
+    "container",
     "reads",
     "lockfile",
     "distributions",

@@ -75,7 +75,7 @@ def read_interpreter(python: str, launch: Sequence[str] = (), identifier: Path |
         )
     except (OSError, subprocess.TimeoutExpired) as error:
         said = error.strerror if isinstance(error, OSError) else f"no answer within {_TIMEOUT_S} s"
-        return _unknown(f"it cannot be run on this host: {said}")
+        return unknown_interpreter(f"it cannot be run on this host: {said}")
     try:
         answer = json.loads(done.stdout.strip().rpartition("\n")[2])
         distributions = {str(name): redact.redact_text(str(text)) for name, text in answer.pop("distributions").items()}
@@ -83,7 +83,7 @@ def read_interpreter(python: str, launch: Sequence[str] = (), identifier: Path |
         found = documents.Environment.of({**identity, "installed": installed})
     except (ValueError, KeyError, AttributeError, TypeError, EvidenceError):
         said = (done.stderr.strip() or done.stdout.strip())[-500:]
-        return _unknown(f"it gave no answer on this host (exit code {done.returncode}): {said}")
+        return unknown_interpreter(f"it gave no answer on this host (exit code {done.returncode}): {said}")
     return Interpreter(
         facts={str(name): str(value) for name, value in answer.items()},
         distributions=dict(sorted(distributions.items())),
@@ -91,7 +91,12 @@ def read_interpreter(python: str, launch: Sequence[str] = (), identifier: Path |
     )
 
 
-def _unknown(reason: str) -> Interpreter:
+def unknown_interpreter(reason: str) -> Interpreter:
+    """Return what is known of an interpreter that could not be asked.
+
+    Args:
+        reason: Why it could not.
+    """
     return Interpreter(facts={"unknown": redact.redact_text(reason)}, distributions=None)
 
 

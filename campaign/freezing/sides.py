@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -11,6 +11,7 @@ from campaign import documents, files, redact
 from campaign.config.model import Config, Side
 from campaign.errors import ConfigError
 from campaign.freezing import machine
+from campaign.freezing.containers import read_container, resolve_launch
 from campaign.freezing.machine import Interpreter
 from campaign.paths import HomePaths, SnapshotPaths
 from campaign.snapshot import MostUntracked, Snapshot, take_snapshot
@@ -61,6 +62,8 @@ def freeze_side(
     """
     check_secrets(config)
     lockfile = _read_lockfile(config, key, side)
+    container = _read_container(config, key, side)
+    launch = resolve_launch(side.launch, container)
     try:
         snapshot = take_snapshot(
             side.source, target, home=home.root, include=side.include, progress=progress, most=_most_untracked(side)
@@ -68,7 +71,7 @@ def freeze_side(
     except UnmatchedIncludeError as error:
         raise config.error((key, "include", error.index), error.what, why=error.why, hint=error.hint) from error
     _check_imports(config, key, side, target.tree)
-    interpreter = machine.read_interpreter(str(side.python), side.launch, identifier)
+    interpreter = ask_interpreter(config, str(side.python), launch, identifier)
     return FrozenSide(
         snapshot=snapshot,
         side=documents.Side(
@@ -80,7 +83,8 @@ def freeze_side(
             python_path=side.python_path,
             environment=dict(side.environment),
             pass_environment=side.pass_environment,
-            launch=side.launch,
+            launch=launch,
+            container=container,
             reads=tuple(map(str, side.reads)),
             lockfile=lockfile,
             git=snapshot.git,
@@ -90,6 +94,20 @@ def freeze_side(
         interpreter=interpreter,
         notes=tuple(_notes(key, side, snapshot, interpreter)),
     )
+
+
+def ask_interpreter(config: Config, python: str, launch: Sequence[str], identifier: Path) -> Interpreter:
+    """Ask an interpreter what it is, unless this host cannot run those of the sides: then nothing is run.
+
+    Args:
+        config: The configuration, which says whether it can.
+        python: The interpreter's path.
+        launch: The command before it.
+        identifier: The frozen harness's program to ask with.
+    """
+    if config.execution.login_node == "differs":
+        return machine.unknown_interpreter('not asked here: [execution] login_node = "differs"')
+    return machine.read_interpreter(python, launch, identifier)
 
 
 def _most_untracked(side: Side) -> MostUntracked:
@@ -122,6 +140,15 @@ def _read_lockfile(config: Config, key: SideKey, side: Side) -> documents.Lockfi
         raise config.error(
             (key, "lockfile"), f"the lock file {side.lockfile} cannot be read: {error.strerror}"
         ) from error
+
+
+def _read_container(config: Config, key: SideKey, side: Side) -> documents.Container | None:
+    if side.container is None:
+        return None
+    try:
+        return read_container(side.container)
+    except ConfigError as error:
+        raise config.error((key, "container"), error.what, why=error.why, hint=error.hint) from error
 
 
 def _check_imports(config: Config, key: SideKey, side: Side, tree: Path) -> None:

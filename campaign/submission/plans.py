@@ -139,6 +139,7 @@ def _runnable(identity: str, side: Side, snapshot: SnapshotPaths, frozen: Frozen
         environment=environment,
         pass_environment=side.pass_environment,
         launch=side.launch,
+        container=side.container,
         reads=side.reads,
     )
 

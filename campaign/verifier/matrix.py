@@ -242,6 +242,8 @@ def _check_sides(facts: Facts, plan: Node, tries: list[Planned]) -> None:
         frozen: Mapping[str, Any] = Node(manifest, where)[side].as_fields()
         for name in _OF_SIDES:
             node[name].must_be(frozen.get(name), where)
+        if node.has("container") or frozen.get("container") is not None:  # homes of earlier builds have none
+            node["container"].must_be(frozen.get("container"), where)
 
 
 # --- what else there is -----------------------------------------------------------------------------------------------
@@ -249,8 +251,6 @@ def _check_sides(facts: Facts, plan: Node, tries: list[Planned]) -> None:
 
 def _strangers(facts: Facts, history: History) -> Iterator[tuple[str, str]]:
     """Yield everything in the home that nothing accounts for; what lies in a known attempt is its receipt's affair."""
-    for folder, why in facts.digests.unreadable.items():
-        yield folder, f"cannot be listed: {why}"
     yield from _strangers_in_root(facts)
     yield from _strangers_of_attempts(facts, history)
     yield from _strangers_of_allocations(facts, history)

@@ -283,6 +283,7 @@ def freeze_side(bench_root: Path, identity: str, sources: Mapping[str, str], **c
         "environment": {},
         "pass_environment": (),
         "launch": (),
+        "container": None,
     }
     return documents.Runnable.of({**values, **changes})
 

@@ -25,7 +25,7 @@ def plan_text(**changes: Any) -> bytes:
         "python": "/p",
         "adapter": "a:b",
     }
-    side |= {"python_path": [], "environment": {}, "pass_environment": [], "launch": [], "reads": []}
+    side |= {"python_path": [], "environment": {}, "pass_environment": [], "launch": [], "reads": [], "container": None}
     plan: dict[str, Any] = {
         "format": "allocation/1",
         "allocation": "a1",

@@ -106,6 +106,7 @@ class SealedHome:
             "environment": {},
             "pass_environment": [],
             "launch": [],
+            "container": None,
             "lockfile": None,
             "git": None,
             "distributions": None,

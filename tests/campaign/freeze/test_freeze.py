@@ -65,7 +65,7 @@ def test_the_manifest_names_everything_by_digest(setting: Setting) -> None:
     assert manifest.departures == (
         "baseline_first is false instead of true: a candidate may be frozen before the baseline ran.",
     )
-    assert set(manifest.resources) == {"submission", "slurm", "local"}
+    assert set(manifest.resources) == {"submission", "slurm", "local", "login_node"}
 
 
 def test_the_manifest_describes_the_machine_and_the_driver_that_froze(setting: Setting) -> None:
