@@ -729,6 +729,32 @@ class SideConditions(Document):
     """Processors of the side's own process at the end of its windows; empty if unknown."""
 
 
+class RankReceipt(Document):
+    """What the parent observed of one process of a side that has several."""
+
+    rank: Natural
+    local_rank: Natural
+    node: str
+    device: str
+    pid: Natural
+    """As it says itself; 0 before it has."""
+    affinity: str
+    exit_code: int | None
+    signal: int | None
+    wall_s: float
+    cpu_s: float
+    max_rss_bytes: int
+    peak_allocated_bytes: int | None
+    peak_reserved_bytes: int | None
+
+
+class Topology(Document):
+    """How many processes a side has, on how many nodes."""
+
+    processes: Positive = 1
+    nodes: Positive = 1
+
+
 class SideReceipt(Document):
     """What the parent observed of one side's process, and what the side said of itself."""
 
@@ -759,6 +785,11 @@ class SideReceipt(Document):
     """Of the image that it ran in, where it ran; empty where none was declared."""
     conditions: SideConditions | None = None
     """None where nothing is compared by time."""
+    topology: Topology = Topology()
+    ranks: tuple[RankReceipt, ...] = ()
+    """Its processes in the order of their ranks; none where it has one, which the entry itself describes."""
+    examples: tuple[str, ...] = ()
+    """Of a pilot of several processes: the digest of the examples that they take together, for each step asked for."""
 
 
 class Calibration(Document):

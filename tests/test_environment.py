@@ -41,7 +41,7 @@ def test_campaign_toml_refuses_just_what_the_harness_decides() -> None:
 
 @pytest.mark.parametrize("device", ["cpu", "cuda"])
 def test_the_list_holds_everything_that_the_harness_sets(device: str) -> None:
-    built = build_environment({"CUDA_VISIBLE_DEVICES": "3"}, make_runnable(), FOLDERS, device=device, threads=1)
+    built = build_environment({"CUDA_VISIBLE_DEVICES": "3"}, make_runnable(), FOLDERS, device=device, threads=1, mark="m")
     assert set(built) - {"PATH", "LANG"} <= set(DECIDED)
 
 
@@ -50,4 +50,4 @@ def test_the_list_holds_everything_that_the_harness_sets(device: str) -> None:
 def test_the_harness_refuses_every_one_of_them(name: str, device: str) -> None:
     for runnable in (make_runnable(environment={name: "1"}), make_runnable(pass_environment=(name,))):
         with pytest.raises(ValueError, match=f"sets {name}"):
-            build_environment({}, runnable, FOLDERS, device=device, threads=1)
+            build_environment({}, runnable, FOLDERS, device=device, threads=1, mark="m")

@@ -64,6 +64,10 @@ RESERVED_VARIABLES = {
         ),
         "set threads in [execution]: both sides get it",
     ),
+    **dict.fromkeys(
+        ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "GROUP_RANK", "MASTER_ADDR", "MASTER_PORT"),
+        "set processes and nodes of the workload: each of its processes finds its own values",
+    ),
 }
 """Variables that a side cannot have, with what to do instead: those that would let it import from outside its snapshot,
 and those that the harness decides for both sides; a test compares the latter with the harness's own list."""

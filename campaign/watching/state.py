@@ -286,7 +286,8 @@ def allows_another(retries: Retries, endings: Sequence[Ending]) -> bool:
 def _ended_without_receipt(facts: AttemptFacts, allocation: Allocation, where: AllocationFacts) -> tuple[Ending, str]:
     job = where.job
     if where.ended is not None and where.ended.reason in _REASONS:
-        return Ending(where.ended.reason), f"its allocation ended before it was made: {where.ended.reason}"
+        said = f": {where.ended.detail}" if where.ended.detail else ""
+        return Ending(where.ended.reason), f"its allocation ended before it was made: {where.ended.reason}{said}"
     ending = ending_of_state(job.state, began=facts.began)
     if ending in (Ending.LOST, Ending.CANCELLED) and allocation.cancelled is not None:
         return Ending.CANCELLED, f"campaign cancel: {allocation.cancelled.reason}"

@@ -5,8 +5,11 @@ from __future__ import annotations
 import contextlib
 import os
 import resource
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeAlias
+
+from . import cgroups
 
 Condition: TypeAlias = tuple[int, ...]
 
@@ -56,11 +59,24 @@ class Conditions:
     """What they were when the job began."""
 
     wanted: dict[str, Condition]
+    cpuset: str | None = None
+    """The processors of the job's control group; None where they are not shown."""
+    read_cpuset: Callable[[], str | None] = cgroups.read_cpuset
 
     @classmethod
     def now(cls) -> Conditions:
         """Return the present ones."""
-        return cls(read_conditions())
+        return cls(read_conditions(), cgroups.read_cpuset())
+
+    def find_move(self) -> str:
+        """Return how the processors of the whole job changed, in words; empty if they did not.
+
+        That is whoever runs the machine, not a side: the kernel then changes those of every process itself.
+        """
+        now = self.read_cpuset()
+        if now == self.cpuset:
+            return ""
+        return f"the processors of this job were {self.cpuset or 'unknown'}, and are {now or 'unknown'} now"
 
     def changes(self) -> list[str]:
         """Return what is no longer as it was, in words."""

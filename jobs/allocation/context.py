@@ -14,12 +14,16 @@ from ..common.plan import OF_RECIPES, Allocation, PlannedAttempt, Protocol
 from ..measurement.session import Setting
 from ..processes.environment import SideFolders, build_environment, own_environment
 from ..processes.keeper import Command, kill_descendants
+from ..processes.ranks import Rank
 from ..processes.signals import Signals
 from .conditions import Conditions
 from .data import WatchedData
 from .frozen import WatchedFrozen
 from .harnesslog import HarnessLog
+from .images import Images
 from .receipts import Place
+from .standing import Standing
+from .surroundings import Surroundings
 from .workspace import LAUNCHER, Workspace
 
 _MOST_SHOWN = 10
@@ -41,6 +45,9 @@ class Context:
     log: HarnessLog
     data: WatchedData
     frozen: WatchedFrozen
+    standing: Standing
+    images: Images
+    surroundings: Surroundings
 
     def check_data(self) -> None:
         """Refuse to go on if a data set is not what was frozen.
@@ -70,11 +77,12 @@ def _training(protocol: Protocol, planned: PlannedAttempt) -> tuple[dict[str, An
 
 
 @contextlib.contextmanager
-def set_up(context: Context, planned: PlannedAttempt, side: str) -> Iterator[Setting]:
-    """Set up one run of a side, with folders of its own."""
+def set_up(context: Context, planned: PlannedAttempt, side: str, rank: Rank | None = None) -> Iterator[Setting]:
+    """Set up one run of a side, or one rank of it, with folders of its own."""
     protocol, runnable = context.protocol, context.allocation.side(side)
     config, seed = _training(protocol, planned)
-    tree = context.workspace.snapshot(runnable)
+    container_sha256 = context.images.check(runnable.container, context.signals.check)
+    tree = context.workspace.snapshot(runnable, context.signals.check)
     harness = context.workspace.harness(context.harness_source, context.allocation.harness_sha256)
     with private_folders(context) as folders:
         yield Setting(
@@ -85,14 +93,26 @@ def set_up(context: Context, planned: PlannedAttempt, side: str) -> Iterator[Set
             tree=tree.root,
             launcher=harness.root / LAUNCHER,
             environment=build_environment(
-                context.environment, runnable, folders, device=protocol.device, threads=protocol.threads
+                context.environment,
+                runnable,
+                folders,
+                device=protocol.device,
+                threads=protocol.threads,
+                mark=context.standing.mark.text,
+                rank=rank,
             ),
             working=folders.working,
             bytecode=folders.bytecode,
             private=(str(tree.root), str(harness.root), str(folders.root)),
-            declared=(*(str(one.path) for one in context.allocation.data.values()), *runnable.reads),
+            declared=(
+                *(str(one.path) for one in context.allocation.data.values()),
+                *([str(runnable.container.path)] if runnable.container is not None else []),
+                *runnable.reads,
+            ),
             opened=folders.opened,
             is_full=context.workspace.is_full,
+            container_sha256=container_sha256,
+            rank=rank,
         )
 
 
@@ -100,7 +120,9 @@ def comparer_command(context: Context, folders: SideFolders) -> Command:
     """Return how the comparer is run: on the interpreter that runs this, from the private copy of the harness."""
     launcher = context.workspace.harness(context.harness_source, context.allocation.harness_sha256).root / LAUNCHER
     python = [sys.executable, "-P", "-s", "-X", f"pycache_prefix={folders.bytecode}"]
-    environment = own_environment(context.environment, folders, device=context.protocol.device)
+    environment = own_environment(
+        context.environment, folders, device=context.protocol.device, mark=context.standing.mark.text
+    )
     return Command(argv=[*python, str(launcher), "compare"], environment=environment, working=folders.working)
 
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import stat
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeAlias
 
 from ..common.plan import DataIdentity
-from ..common.storage import sha256_file
+from ..common.storage import nothing, sha256_file
 from ..common.verified import find_difference, identify
 from .snapshot import Entry, TreeError, read_tree, tree_digest, walk_from
 
@@ -18,19 +18,19 @@ Stamps: TypeAlias = Mapping[str, tuple[int, ...]]
 """Identities by path. Of a folder there is none but its name: a side may keep locks beside its data for a moment."""
 
 
-def _measure(identity: DataIdentity) -> tuple[str, int, int]:
+def _measure(identity: DataIdentity, between: Callable[[], None]) -> tuple[str, int, int]:
     """Return digest, bytes and number of files: of a file its SHA-256, of a folder its tree digest."""
     path = identity.path.resolve(strict=True)
     if path.is_dir():
-        entries: list[Entry] = read_tree(path)
+        entries: list[Entry] = read_tree(path, between)
         files = [entry for entry in entries if entry.type == "f"]
         return tree_digest(entries), sum(entry.num_bytes for entry in files), len(files)
-    return sha256_file(path), path.stat().st_size, 1
+    return sha256_file(path, between), path.stat().st_size, 1
 
 
-def _difference(name: str, identity: DataIdentity) -> str:
+def _difference(name: str, identity: DataIdentity, between: Callable[[], None]) -> str:
     try:
-        sha256, num_bytes, num_files = _measure(identity)
+        sha256, num_bytes, num_files = _measure(identity, between)
     except (OSError, TreeError) as error:
         return f"data {name}: {error}"
     if (sha256, num_bytes, num_files) == (identity.sha256, identity.num_bytes, identity.num_files):
@@ -72,8 +72,13 @@ class WatchedData:
     """Of those that can be looked at."""
 
     @classmethod
-    def hashed(cls, sets: Mapping[str, DataIdentity]) -> WatchedData:
-        """Hash the data sets, each after a look at its files: what changes meanwhile shows at the next look."""
+    def hashed(cls, sets: Mapping[str, DataIdentity], between: Callable[[], None] = nothing) -> WatchedData:
+        """Hash the data sets, each after a look at its files: what changes meanwhile shows at the next look.
+
+        Args:
+            sets: The data sets by name.
+            between: Called between pieces of what is read: the job may be told to stop while they are hashed.
+        """
         changes: list[str] = []
         stamps: dict[str, Stamps] = {}
         for name, identity in sets.items():
@@ -82,7 +87,7 @@ class WatchedData:
             except OSError as error:
                 changes.append(f"data {name}: {error}")
             else:
-                changes += filter(None, [_difference(name, identity)])
+                changes += filter(None, [_difference(name, identity, between)])
         return cls(sets=sets, changes=tuple(changes), stamps=stamps)
 
     def find_changes(self) -> list[str]:

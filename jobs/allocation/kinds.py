@@ -3,20 +3,28 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from ..cases.inputs_recorder import InputsRecorder
 from ..cases.run import Bench, CaseRecord, begin_record, run_case
+from ..common.endings import EndedError, Ending
 from ..common.layout import COMPARER, AttemptFolder, inputs_folder
 from ..common.plan import CASES, RESUMPTION, RUN, PlannedAttempt, Recipe
 from ..measurement.measuring import measure_side, run_pilot
-from ..measurement.session import SideRecord
+from ..measurement.session import SideRecord, running
 from ..processes.sidelog import SideLog
 from ..runs.pilot import run_recipe_pilot
 from ..runs.resumption import run_resumption
 from ..runs.run import RunBench, RunRecord, run_segment
 from ..runs.run import begin_record as begin_run
 from .context import Context, comparer_command, private_folders, set_up, undisturbed
+from .ranked import run_ranked
+from .surroundings import find_differences
+
+MEASURED = ("solo", "pair", "control_pair")
+"""The kinds that are compared by time."""
+_MOST_SHOWN = 5
 
 
 @dataclass(slots=True)
@@ -48,13 +56,39 @@ def run_sides(context: Context, planned: PlannedAttempt, folder: AttemptFolder, 
         return
     for position, side in enumerate(planned.order, start=1):
         context.signals.check()
+        context.standing.check_place()
         record = SideRecord(side=side, position=position)
         made.records.append(record)
         if (recipe := context.protocol.recipe(planned.workload)) is not None:
             _run_recipe(context, planned, recipe, folder, made)
+        elif context.protocol.workloads[planned.workload].processes > 1:
+            run_ranked(context, planned, folder, record)
         else:
             _run_one(context, planned, folder, record)
         _say_how_long(context, planned, record)
+        _check_conditions(made.records)
+    if planned.kind in MEASURED:
+        # Whoever came to the node meanwhile was measured as well.
+        context.standing.check()
+
+
+def _check_conditions(records: Sequence[SideRecord]) -> None:
+    """Refuse a measurement whose sides were not given the same, or that was given something else while it went on.
+
+    Raises:
+        EndedError: It was not.
+    """
+    looks = [
+        (f"{when} {record.side}'s windows", state)
+        for record in records
+        for when, state in (("before", record.before), ("after", record.after))
+        if state is not None
+    ]
+    if changes := find_differences(looks):
+        shown = "; ".join(changes[:_MOST_SHOWN])
+        more = f"; and {len(changes) - _MOST_SHOWN} more" if len(changes) > _MOST_SHOWN else ""
+        where = "between the sides" if len(records) > 1 else "while the side ran"
+        raise EndedError(Ending.NODE_FAIL, f"conditions changed {where}: {shown}{more}")
 
 
 def _say_how_long(context: Context, planned: PlannedAttempt, record: SideRecord) -> None:
@@ -77,7 +111,9 @@ def _run_one(context: Context, planned: PlannedAttempt, folder: AttemptFolder, r
             run_pilot(setting, record, log, context.signals, recorder=recorder if records_inputs else None)
             recorder.verify_again()
         else:
-            measure_side(setting, record, log, context.signals, updates=planned.updates)
+            look = context.surroundings.read
+            opened = running(setting, record, log, context.signals)
+            measure_side(opened, record, context.signals, updates=planned.updates, look=look)
 
 
 def _run_recipe(context: Context, planned: PlannedAttempt, recipe: Recipe, folder: AttemptFolder, made: Made) -> None:

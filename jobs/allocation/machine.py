@@ -11,12 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from ..common.tables import plain_text
-from . import gpus
+from ..processes.marks import read_stat
+from . import cgroups, gpus
 
 PROC = Path("/proc")
-CGROUPS = Path("/sys/fs/cgroup")
-_UNLIMITED = 1 << 60
-"""cgroup version 1 writes a number near 2^63 where there is no limit."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,9 +40,8 @@ def read_boot_id() -> str:
 
 def read_process_start(pid: int) -> int:
     """Return when a process began, in clock ticks since boot."""
-    text = _read(PROC / str(pid) / "stat")
-    # The command's name may hold blanks and parentheses: the fields begin behind the last one.
-    return int(text[text.rindex(")") + 1 :].split()[19]) if ")" in text else 0
+    found = read_stat(pid, PROC)
+    return found[2] if found else 0
 
 
 def find_cpu_model(cpuinfo: str) -> str:
@@ -56,30 +53,11 @@ def find_cpu_model(cpuinfo: str) -> str:
     return platform.processor() or platform.machine()
 
 
-def _memory_limits(memberships: str) -> list[int]:
-    """Return the memory limits of the cgroups that this process is in, from the text of /proc/self/cgroup."""
-    found: list[int] = []
-    for line in memberships.splitlines():
-        number, _, rest = line.partition(":")
-        controllers, _, path = rest.partition(":")
-        unified = number == "0" and not controllers
-        if not unified and "memory" not in controllers.split(","):
-            continue
-        root, file = (CGROUPS, "memory.max") if unified else (CGROUPS / "memory", "memory.limit_in_bytes")
-        folder = root / path.lstrip("/")
-        for place in (folder, *folder.parents):
-            text = _read(place / file).strip()
-            if text.isdecimal() and int(text) < _UNLIMITED:
-                found.append(int(text))
-            if place == root:
-                break
-    return found
-
-
 def read_memory_bytes() -> int:
     """Return the memory that this process may use: the host's, or the tightest limit of its cgroups."""
     total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    return min([total, *_memory_limits(_read(PROC / "self/cgroup"))])
+    limit = cgroups.read_limits().limits.memory_bytes
+    return total if limit is None else min(total, limit)
 
 
 def read_host(environment: Mapping[str, str]) -> dict[str, Any]:

@@ -11,21 +11,26 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from ..common import plan
-from ..common.endings import EndedError, Ending, is_no_space
+from ..common.endings import EndedError, Ending, InterruptedAttemptError, is_no_space
 from ..common.layout import AllocationFolder, protocol_path
 from ..common.storage import write_new
-from ..common.strict import dump_json
+from ..common.strict import dump_json, readable
 from ..processes import signals
 from ..processes.keeper import become_subreaper, shield
+from ..processes.marks import own_mark
 from . import machine
 from .attempt import run_attempt
 from .conditions import Conditions
 from .context import Context
 from .data import WatchedData
 from .frozen import WatchedFrozen
+from .gpu_states import GpuReader
 from .harnesslog import HarnessLog
+from .images import Images
 from .receipts import Place
 from .snapshot import TreeError
+from .standing import Standing
+from .surroundings import Surroundings
 from .workspace import Workspace
 
 DONE = 0
@@ -44,6 +49,8 @@ class _Account:
     sides_s: float = 0.0
     receipts: dict[str, str] = field(default_factory=dict)
     """Name of an attempt or segment to the SHA-256 of its receipt. No side runs any more when they are published."""
+    detail: str = ""
+    """Why attempts were not made, in words; empty if all were."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,6 +62,7 @@ class Job:
     workspace: Workspace
     signals: signals.Signals
     conditions: Conditions
+    images: Images
     harness_source: Path
 
 
@@ -85,6 +93,7 @@ def _ended_bytes(allocation: plan.Allocation, reason: str, account: _Account) ->
             "format": "ended/1",
             "allocation": allocation.id,
             "reason": reason,
+            "detail": readable(account.detail),
             "at": time.time(),
             "wall_s": wall_s,
             "sides_s": account.sides_s,
@@ -112,23 +121,25 @@ def _check_attempt(attempt: plan.PlannedAttempt, protocol: plan.Protocol) -> Non
         raise ValueError(f"{attempt.slot}: segment {attempt.segment}, and the protocol allows {most}")
 
 
-def _prepare(allocation: plan.Allocation, job: Job, log: HarnessLog) -> Context:
+def _prepare(allocation: plan.Allocation, job: Job, log: HarnessLog, standing: Standing) -> Context:
     """Check that protocol and harness are the frozen ones, and look at the machine and the data.
 
     Raises:
         ValueError, TreeError, OSError: Nothing can run here.
+        InterruptedAttemptError: A signal came while the data were hashed.
     """
     protocol = plan.read_protocol(protocol_path(allocation.home), allocation.protocol_sha256)
     job.workspace.harness(job.harness_source, allocation.harness_sha256)
     for attempt in allocation.attempts:
         _check_attempt(attempt, protocol)
+    device = machine.read_device(protocol.device, job.environment)
     return Context(
         allocation=allocation,
         protocol=protocol,
         place=Place(
             job=dict(job.identity),
             host=machine.read_host(job.environment),
-            device=machine.read_device(protocol.device, job.environment),
+            device=device,
             threads=protocol.threads,
         ),
         workspace=job.workspace,
@@ -137,17 +148,27 @@ def _prepare(allocation: plan.Allocation, job: Job, log: HarnessLog) -> Context:
         signals=job.signals,
         conditions=job.conditions,
         log=log,
-        data=WatchedData.hashed(allocation.data),
+        data=WatchedData.hashed(allocation.data, job.signals.check),
         frozen=WatchedFrozen.read(allocation.home),
+        standing=standing,
+        images=job.images,
+        surroundings=Surroundings(gpus=GpuReader(device.devices)),
     )
 
 
-def _run_attempts(allocation: plan.Allocation, job: Job, log: HarnessLog, account: _Account) -> str:
-    """Make all attempts; return the reason for ended.json."""
-    context = _prepare(allocation, job, log)
+def _run_attempts(allocation: plan.Allocation, job: Job, log: HarnessLog, account: _Account, standing: Standing) -> str:
+    """Make all attempts; return the reason for ended.json.
+
+    Raises:
+        EndedError: Those that are left cannot be made.
+        InterruptedAttemptError: A signal came between two of them.
+    """
+    # Before data are hashed that nothing will read.
+    standing.check()
+    context = _prepare(allocation, job, log, standing)
     for planned in allocation.attempts:
-        if job.signals.received is not None:
-            return job.signals.meaning()[0]
+        job.signals.check()
+        standing.check()
         if changes := job.conditions.changes():
             raise EndedError(Ending.HARNESS_ERROR, f"{'; '.join(changes)}: changed by a side, and cannot be restored")
         outcome = run_attempt(context, planned)
@@ -158,18 +179,43 @@ def _run_attempts(allocation: plan.Allocation, job: Job, log: HarnessLog, accoun
     return _ALL_DONE
 
 
-def _conclude(allocation: plan.Allocation, job: Job, log: HarnessLog, account: _Account) -> str:
+def _conclude(allocation: plan.Allocation, job: Job, log: HarnessLog, account: _Account, standing: Standing) -> str:
     try:
-        return _run_attempts(allocation, job, log, account)
+        return _run_attempts(allocation, job, log, account, standing)
+    except InterruptedAttemptError:
+        ending, account.detail = job.signals.meaning()
+        return ending
     except EndedError as error:
         log.write(f"stopped: {error}")
+        account.detail = error.reason
         return error.ending
     except (ValueError, TreeError) as error:
         log.write(f"cannot run: {error}")
+        account.detail = str(error)
         return Ending.HARNESS_ERROR
     except Exception as error:  # noqa: BLE001 - an error of the harness's own ends the allocation, and says so
         log.trace(error)
+        account.detail = f"{type(error).__name__}: {error}"
         return Ending.NO_SPACE if is_no_space(error) else Ending.HARNESS_ERROR
+
+
+def _standing(folder: AllocationFolder, written: bytes, job: Job) -> Standing:
+    boot_id = machine.read_boot_id()
+
+    def pause(seconds: float) -> None:
+        job.signals.wait(seconds)
+        job.signals.check()
+
+    return Standing(
+        started=folder.started,
+        written=written,
+        job=job.identity,
+        mark=own_mark(boot_id, str(job.identity["job_id"])),
+        host=socket.gethostname(),
+        boot_id=boot_id,
+        conditions=job.conditions,
+        pause=pause,
+    )
 
 
 def run_allocation(path: Path, job: Job) -> int:
@@ -189,13 +235,14 @@ def run_allocation(path: Path, job: Job) -> int:
         _complain(path, str(error))
         return CANNOT_RUN
     folder = AllocationFolder(path.parent)
+    written = _started_bytes(allocation, job)
     try:
-        write_new(folder.started, _started_bytes(allocation, job))
+        write_new(folder.started, written)
     except FileExistsError:
         _complain(path, f"another job has begun it: {folder.started} is there; nothing was touched")
         return ALREADY_STARTED
     log = HarnessLog(folder.log)
-    reason = _conclude(allocation, job, log, account)
+    reason = _conclude(allocation, job, log, account, _standing(folder, written, job))
     log.write(f"ended: {reason}")
     write_new(folder.ended, _ended_bytes(allocation, reason, account))
     return DONE if reason == _ALL_DONE else CANNOT_RUN
@@ -221,6 +268,7 @@ def main(paths: list[str]) -> int:
         workspace=workspace,
         signals=heard,
         conditions=Conditions.now(),
+        images=Images(),
         harness_source=Path(__file__).resolve().parent.parent,
     )
     code = DONE

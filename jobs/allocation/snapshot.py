@@ -11,12 +11,12 @@ import hashlib
 import os
 import shutil
 import stat
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ..common.storage import sha256_file
+from ..common.storage import nothing, sha256_file
 from ..common.strict import Fields, parse_json
 
 DOMAIN = b"campaign-tree/1\n"
@@ -48,7 +48,7 @@ def tree_digest(entries: Sequence[Entry]) -> str:
     return digest.hexdigest()
 
 
-def _entry_of(path: Path, relative: bytes, status: os.stat_result) -> Entry:
+def _entry_of(path: Path, relative: bytes, status: os.stat_result, between: Callable[[], None]) -> Entry:
     mode = status.st_mode
     if stat.S_ISDIR(mode):
         return Entry(path=relative, type="d", mode="755", num_bytes=0, sha256="")
@@ -59,7 +59,7 @@ def _entry_of(path: Path, relative: bytes, status: os.stat_result) -> Entry:
     if not stat.S_ISREG(mode):
         raise TreeError(f"{path}: neither a file, a folder nor a link")
     executable = "755" if mode & stat.S_IXUSR else "644"
-    return Entry(path=relative, type="f", mode=executable, num_bytes=status.st_size, sha256=sha256_file(path))
+    return Entry(path=relative, type="f", mode=executable, num_bytes=status.st_size, sha256=sha256_file(path, between))
 
 
 def walk(root: Path) -> Iterator[tuple[bytes, os.stat_result]]:
@@ -84,13 +84,17 @@ def walk_from(top: Path) -> Iterator[tuple[str, os.stat_result]]:
             yield str(top / os.fsdecode(path)), below
 
 
-def read_tree(root: Path) -> list[Entry]:
+def read_tree(root: Path, between: Callable[[], None] = nothing) -> list[Entry]:
     """Return the entries of a folder as it is on disk.
+
+    Args:
+        root: The folder.
+        between: Called between pieces of what is read.
 
     Raises:
         TreeError: It holds something that no snapshot can.
     """
-    return [_entry_of(root / os.fsdecode(path), path, status) for path, status in walk(root)]
+    return [_entry_of(root / os.fsdecode(path), path, status, between) for path, status in walk(root)]
 
 
 # --- files.json -------------------------------------------------------------------------------------------------------
@@ -189,7 +193,9 @@ def _copy_link(source: Path, target: Path, entry: Entry) -> None:
     os.symlink(text, os.fsencode(target))  # noqa: PTH211 - bytes, not text
 
 
-def materialise(source: Path, entries: Sequence[Entry], sha256: str, target: Path) -> PrivateCopy:
+def materialise(
+    source: Path, entries: Sequence[Entry], sha256: str, target: Path, between: Callable[[], None] = nothing
+) -> PrivateCopy:
     """Copy a frozen tree to a new folder, checking every byte on the way.
 
     Args:
@@ -197,6 +203,7 @@ def materialise(source: Path, entries: Sequence[Entry], sha256: str, target: Pat
         entries: Its entries.
         sha256: The tree digest that they shall have.
         target: The folder to create.
+        between: Called between two entries.
 
     Raises:
         TreeError: The tree or its list is not what was frozen.
@@ -207,6 +214,7 @@ def materialise(source: Path, entries: Sequence[Entry], sha256: str, target: Pat
     ordered = sorted(entries, key=lambda item: item.path)
     try:
         for entry in ordered:
+            between()
             name = os.fsdecode(entry.path)
             if entry.type == "d":
                 (target / name).mkdir()

@@ -9,12 +9,13 @@ import contextlib
 import fcntl
 import os
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from ..common.endings import EndedError, Ending
 from ..common.plan import Runnable
+from ..common.storage import nothing
 from ..processes.environment import SideFolders
 from .machine import read_boot_id
 from .snapshot import PrivateCopy, TreeError, materialise, parse_listing, read_tree, remove_tree
@@ -115,8 +116,12 @@ class Workspace:
             self._copies[sha256] = materialise(source, read_tree(source), sha256, self._next("harness"))
         return self._copies[sha256]
 
-    def snapshot(self, runnable: Runnable) -> PrivateCopy:
+    def snapshot(self, runnable: Runnable, between: Callable[[], None] = nothing) -> PrivateCopy:
         """Return the private copy of a side's snapshot, made once.
+
+        Args:
+            runnable: The side.
+            between: Called between two entries: the job may be told to stop while many are copied.
 
         Raises:
             EndedError: The frozen tree is not what was frozen.
@@ -125,7 +130,7 @@ class Workspace:
         if sha256 not in self._copies:
             try:
                 entries = parse_listing(runnable.files.read_bytes())
-                self._copies[sha256] = materialise(runnable.tree, entries, sha256, self._next("tree"))
+                self._copies[sha256] = materialise(runnable.tree, entries, sha256, self._next("tree"), between)
             except (TreeError, ValueError, FileNotFoundError) as error:
                 raise EndedError(Ending.SNAPSHOT_CHANGED, f"the frozen snapshot of {runnable.id}: {error}") from error
         return self._copies[sha256]

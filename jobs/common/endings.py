@@ -10,6 +10,7 @@ class Ending(enum.StrEnum):
     """The endings that the harness writes. docs/harness.md says when."""
 
     COMPLETED = "completed"
+    NODE_FAIL = "node_fail"
     PREEMPTED = "preempted"
     CANCELLED = "cancelled"
     LOST = "lost"

@@ -3,38 +3,52 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from typing import Any, TypeAlias
 
 from ..processes.sidelog import SideLog
 from ..processes.signals import Signals
 from ..processes.steps import alone
 from .blocks import Block, Measurement, calibrate, check_loss, check_sums, check_window
+from .crew import Crew
 from .session import Session, Setting, SideRecord, running
 
 Recorder = Callable[[Session], bytes]
 """Records the canonical inputs of a workload from a side that has just been built, or has just warmed up."""
+Look: TypeAlias = Callable[[], dict[str, Any]]
+"""Looks at the conditions under which a side is measured."""
 
 
-def measure_side(setting: Setting, record: SideRecord, log: SideLog, signals: Signals, *, updates: int) -> None:
+def measure_side(
+    running_side: AbstractContextManager[Session | Crew],
+    record: SideRecord,
+    signals: Signals,
+    *,
+    updates: int,
+    look: Look,
+) -> None:
     """Measure one side and fill its record.
 
     Args:
-        setting: What to run.
+        running_side: Starts the side's processes, and ends them.
         record: Filled as far as the run goes, whatever happens.
-        log: Takes what the side prints.
         signals: Ends the run.
         updates: Updates per window.
+        look: Called outside of all clocks, before the side is built and once its windows are done.
 
     Raises:
         EndedError: The attempt ends here.
         InterruptedAttemptError: A signal came.
     """
-    with signals.watching(), running(setting, record, log, signals) as session:
+    with signals.watching(), running_side as session:
         alone(session.start())
+        record.before = look()
         began_s = alone(session.build())
         warm, warm_s = alone(session.warm_up())
         windows = _windows(session, updates)
         result = alone(session.result())
+        record.after, record.affinity = look(), session.affinity()
         check_loss(result.loss)
         record.measurement = Measurement(
             warmup_updates=warm.updates,
@@ -84,11 +98,45 @@ def run_pilot(
         alone(session.leave())
 
 
-def _block(session: Session, updates: int) -> Block:
+def run_ranked_pilot(
+    running_side: AbstractContextManager[Crew],
+    record: SideRecord,
+    signals: Signals,
+    *,
+    needed: Sequence[str],
+    ask: Callable[[Crew], None],
+) -> None:
+    """Calibrate a side of several processes, prove that its adapter is complete, and fill its record.
+
+    Args:
+        running_side: Starts the side's processes, and ends them.
+        record: Filled as far as the run goes, whatever happens.
+        signals: Ends the run.
+        needed: Methods that the adapter must offer beside the required ones.
+        ask: Asks for more, once everything that has a clock is over.
+
+    Raises:
+        EndedError: The attempt ends here.
+        InterruptedAttemptError: A signal came.
+    """
+    with signals.watching(), running_side as crew:
+        alone(crew.start())
+        began_s = alone(crew.build())
+        crew.refuse_missing([name for name in needed if name not in record.offers])
+        _, warm_s = alone(crew.warm_up())
+        record.calibration = calibrate(
+            lambda updates: _block(crew, updates), crew.setting.protocol.rules, warm_s - began_s
+        )
+        alone(crew.result())
+        ask(crew)
+        alone(crew.leave())
+
+
+def _block(session: Session | Crew, updates: int) -> Block:
     return alone(session.updates(updates, f"block of {updates} updates"))[0]
 
 
-def _windows(session: Session, updates: int) -> tuple[Block, ...]:
+def _windows(session: Session | Crew, updates: int) -> tuple[Block, ...]:
     rules = session.setting.protocol.rules
     found: list[Block] = []
     for number in range(1, rules.windows + 1):

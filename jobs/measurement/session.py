@@ -15,10 +15,11 @@ from ..common.endings import EndedError, Ending
 from ..common.plan import Limits, Protocol, Runnable
 from ..common.strict import MOST_COUNT, Fields, compact_json, plain_unicode
 from ..processes import opened, origins
-from ..processes.channel import Answer, Channel
+from ..processes.affinity import read_affinity
+from ..processes.channel import Answer, Channel, Ears
 from ..processes.keeper import Command, Exit, Keeper, descendants
-from ..processes.sidelog import SideLog
-from ..processes.signals import Signals
+from ..processes.ranks import Rank
+from ..processes.sidelog import Output
 from ..processes.steps import Step
 from .blocks import Block, Calibration, Measurement, check_block, check_processor_time
 
@@ -56,6 +57,22 @@ class SideRecord:
     calibration: Calibration | None = None
     inputs: bytes | None = None
     """The canonical inputs that a pilot recorded, as a document."""
+    container_sha256: str = ""
+    """Of the image that the side runs in, as it was found here; empty where none was declared."""
+    before: dict[str, Any] | None = None
+    """Under what conditions the side was measured, as its process had begun; None where nothing is compared by time."""
+    after: dict[str, Any] | None = None
+    """The same once its windows were done."""
+    topology: tuple[int, int] = (1, 1)
+    """Processes and nodes."""
+    ranks: tuple[dict[str, Any], ...] = ()
+    """An entry for each of its processes; none where it has one."""
+    ranks_rss_bytes: int = 0
+    """Sum of the peak resident memory of its processes; 0 where it has one."""
+    examples: tuple[str, ...] = ()
+    """Of each step that was asked for, the digest of the examples that its processes take together."""
+    affinity: str = ""
+    """The processors of the side's own process at the end of its windows: it may have left some that it was given."""
 
     def ended(self, found: Exit, wall_s: float) -> None:
         """Take down how a process of the side ended; where a case makes a side of several, they count together."""
@@ -70,6 +87,7 @@ class SideRecord:
         self.offers, self.missing, self.foreign = other.offers, other.missing, other.foreign
         self.undeclared, self.has_other_user = other.undeclared, other.has_other_user
         self.interpreter, self.environment_sha256 = other.interpreter, other.environment_sha256
+        self.container_sha256 = other.container_sha256
 
     @property
     def path(self) -> str:
@@ -103,7 +121,17 @@ class SideRecord:
             "undeclared": list(self.undeclared),
             "interpreter": self.interpreter,
             "environment_sha256": self.environment_sha256,
+            "container_sha256": self.container_sha256,
+            "conditions": self._conditions(),
+            "topology": {"processes": self.topology[0], "nodes": self.topology[1]},
+            "ranks": list(self.ranks),
+            "examples": list(self.examples),
         }
+
+    def _conditions(self) -> dict[str, Any] | None:
+        if self.before is None:
+            return None
+        return {"before": self.before, "after": self.after, "affinity": self.affinity}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -130,6 +158,15 @@ class Setting:
     """Where processes that its worker forks note what they open."""
     is_full: Callable[[], bool]
     """Whether the disk of the private folders is."""
+    container_sha256: str = ""
+    """Of the image that the side runs in; empty where none was declared."""
+    rank: Rank | None = None
+    """Which of the side's processes this is; None where it has one."""
+
+    @property
+    def device(self) -> str:
+        """The adapter's ``device``."""
+        return self.protocol.device if self.rank is None else self.rank.device(self.protocol.device)
 
     @property
     def limits(self) -> Limits:
@@ -145,7 +182,7 @@ class Setting:
 
 @contextlib.contextmanager
 def running(
-    setting: Setting, record: SideRecord, log: SideLog, signals: Signals, *, name: str = ""
+    setting: Setting, record: SideRecord, log: Output, signals: Ears, *, name: str = ""
 ) -> Iterator[Session]:
     """Start a side's process; when the context is left nothing of it is alive, and its end has been judged.
 
@@ -159,6 +196,7 @@ def running(
     Raises:
         EndedError: The attempt ends here.
     """
+    record.container_sha256 = setting.container_sha256
     began, began_ns = time.monotonic(), time.time_ns()
     keeper = Keeper(setting.command())
     channel = Channel(keeper, log, signals, name)
@@ -197,7 +235,7 @@ def _killing(keeper: Keeper, is_full: Callable[[], bool]) -> Iterator[None]:
         raise
 
 
-def _check_exit(found: Exit, log: SideLog, name: str = "") -> None:
+def _check_exit(found: Exit, log: Output, name: str = "") -> None:
     prefix = f"{name}: " if name else ""
     if log.is_truncated:
         raise EndedError(Ending.OUTPUT_FLOOD, f"{prefix}the side printed more than it may while it left")
@@ -236,6 +274,7 @@ class Session:
         self._keeper_pid = keeper_pid
         self._began_ns = began_ns
         self._handed: dict[str, None] = {}
+        self.channel = channel
         self._worker_pid = 0
         self._roots: dict[str, tuple[str, ...]] = {}
 
@@ -308,7 +347,7 @@ class Session:
             "do": "build",
             "config": self.setting.config,
             "seed": self.setting.seed,
-            "device": self.setting.protocol.device,
+            "device": self.setting.device,
         }
         offers, missing, asked_s = yield from self.ask(command, "build", _read_offers, self.setting.limits.startup_s)
         self.record.offers = offers
@@ -355,6 +394,10 @@ class Session:
         resident = (self.record.peak_rss_bytes, self.record.peak_rss_bytes)
         return Result(peaks=resident if peaks is None else peaks, loss=loss, answered_s=answered_s)
 
+    def examples(self, step: int) -> Step[tuple[int, ...]]:
+        """Ask which examples this process takes in one update."""
+        return self.ask({"do": "examples", "step": step}, f"examples of step {step}", _read_examples)
+
     def engaged_path(self) -> Step[str]:
         """Ask for the execution path alone."""
         self.record.engaged = yield from self.ask({"do": "engaged"}, "engaged", _read_engaged)
@@ -370,6 +413,15 @@ class Session:
         self._refuse_undeclared((*files, *self._held_files()))
         yield from self.ask({"do": "close"}, "close", lambda _fields, _answer: None)
         self._channel.await_exit(self.setting.limits.stall_s)
+
+    @property
+    def worker_pid(self) -> int:
+        """The worker's number as it says it itself; 0 before it has."""
+        return self._worker_pid
+
+    def affinity(self) -> str:
+        """Return the processors of the worker; empty within a container, whose numbers mean nothing here."""
+        return read_affinity(self._worker_pid) if self._worker_pid in self._side_pids() else ""
 
     def _side_pids(self) -> set[int]:
         return descendants(self._keeper_pid)
@@ -455,6 +507,13 @@ def _read_ready(fields: Fields, _answer: Answer) -> tuple[int, dict[str, tuple[s
 
 def _is_count(value: object) -> bool:
     return type(value) is int and 0 <= value <= MOST_COUNT
+
+
+def _read_examples(fields: Fields, _answer: Answer) -> tuple[int, ...]:
+    found = fields.items("examples")
+    if not all(type(item) is int and abs(item) <= MOST_COUNT for item in found):
+        raise ValueError("examples hold something else than whole numbers, or too large ones")
+    return tuple(found)
 
 
 def _is_engaged(value: object) -> bool:

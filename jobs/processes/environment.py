@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ..common.plan import Runnable
+from . import marks, ranks
 
 _INHERITED = ("PATH", "LANG")
 _THREADS = (
@@ -40,6 +41,8 @@ DECIDED = (
     "PYTHONDONTWRITEBYTECODE",  # by the worker, for the processes that it starts
     "CUDA_VISIBLE_DEVICES",
     "CUDA_DEVICE_ORDER",
+    marks.VARIABLE,
+    *ranks.VARIABLES,
     *_CACHES,
     *_THREADS,
 )
@@ -90,9 +93,10 @@ class SideFolders:
             (self.caches / name).mkdir()
 
 
-def _private(folders: SideFolders, threads: int) -> dict[str, str]:
+def _private(folders: SideFolders, threads: int, mark: str) -> dict[str, str]:
     """Return what the harness alone decides."""
     return {
+        marks.VARIABLE: mark,
         "HOME": str(folders.home),
         "TMPDIR": str(folders.temporary),
         # For interpreters that a side starts itself; the worker has them on its command line.
@@ -113,7 +117,14 @@ def _devices(inherited: Mapping[str, str], device: str) -> dict[str, str]:
 
 
 def build_environment(
-    inherited: Mapping[str, str], runnable: Runnable, folders: SideFolders, *, device: str, threads: int
+    inherited: Mapping[str, str],
+    runnable: Runnable,
+    folders: SideFolders,
+    *,
+    device: str,
+    threads: int,
+    mark: str,
+    rank: ranks.Rank | None = None,
 ) -> dict[str, str]:
     """Return the whole environment of one run of a side.
 
@@ -123,11 +134,14 @@ def build_environment(
         folders: Its private folders.
         device: The protocol's device.
         threads: The protocol's number of threads.
+        mark: By which a process is known that outlives its harness.
+        rank: Which of the side's processes it is for; None where it has one.
 
     Raises:
         ValueError: The side's configuration sets what the harness decides, for both sides alike.
     """
-    decided = {**_private(folders, threads), **_devices(inherited, device)}
+    numbered = rank.environment() if rank is not None else {}
+    decided = {**_private(folders, threads, mark), **_devices(inherited, device), **numbered}
     own = sorted({*runnable.environment, *runnable.pass_environment} & set(DECIDED))
     if own:
         raise ValueError(
@@ -138,7 +152,7 @@ def build_environment(
 
 
 def own_environment(
-    inherited: Mapping[str, str], folders: SideFolders, *, device: str, threads: int = 1
+    inherited: Mapping[str, str], folders: SideFolders, *, device: str, mark: str, threads: int = 1
 ) -> dict[str, str]:
     """Return the environment of a process of the harness's own, beside the sides.
 
@@ -146,6 +160,7 @@ def own_environment(
         inherited: The parent's, which it gets whole: it runs on the same interpreter.
         folders: Its private folders.
         device: The protocol's device.
+        mark: As for a side.
         threads: How many threads its libraries use by themselves.
     """
-    return {**inherited, **_private(folders, threads), **_devices(inherited, device)}
+    return {**inherited, **_private(folders, threads, mark), **_devices(inherited, device)}

@@ -24,7 +24,7 @@ def environment_of(tmp_path: Path, device: str, inherited: dict[str, str], **cha
         **values,
     )
     folders = SideFolders(root=tmp_path)
-    return build_environment(inherited, runnable, folders, device=device, threads=4)
+    return build_environment(inherited, runnable, folders, device=device, threads=4, mark="m")
 
 
 def test_the_allocations_devices_reach_a_side_and_no_others(tmp_path: Path) -> None:
