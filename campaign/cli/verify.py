@@ -84,7 +84,13 @@ def _relative(where: str, paths: HomePaths) -> str:
     return where.removeprefix(f"{paths.root}{os.sep}")
 
 
+def _skip_collection(_facts: Facts, check: Check) -> None:
+    """Make none where it would only say again, and as an accusation, that something cannot be read."""
+    check.not_checked("a collection needs every file, and something cannot be read")
+
+
 _COLLECTION = Step("collection", "all that campaign collect would find", _check_collection)
+_NO_COLLECTION = Step("collection", "all that campaign collect would find", _skip_collection)
 
 
 def _option(value: str) -> str:
@@ -136,8 +142,9 @@ def command(
     HOME is a campaign home, an unpacked export or an archive; by default it is found upward from the working directory.
 
     Nothing is repaired and nothing is written. Every finding is listed, and the tier that could be established; a
-    verdict is printed only if nothing is tampered with. Exits with 0 then, else with 5, and with 4 if a reported
-    verdict could not be derived again; --verdict adds 3 if a gate is shown to be missed, and 4 if evidence is wanting.
+    verdict is printed only if nothing is tampered with. Exits with 0 then, else with 5, with 6 if something is there
+    and cannot be read, and with 4 if a reported verdict could not be derived again; --verdict adds 3 if a gate is shown
+    to be missed, and 4 if evidence is wanting.
     """
     options = Options(
         head=_option(head),
@@ -152,7 +159,8 @@ def command(
             if not is_home(found.root):
                 raise StateError("not a campaign home", where=str(subject), hint="campaign freeze CONFIG --home DIR")
             with verifying(found.root, options, withheld=found.withheld) as verification:
-                make(verification.checks, verification.facts, _COLLECTION)
+                is_readable = verification.state is not findings.State.UNREADABLE
+                make(verification.checks, verification.facts, _COLLECTION if is_readable else _NO_COLLECTION)
                 output.result("\n".join(text.lines(verification)), text.as_json(verification))
                 return verification.exit_code(with_verdict=verdict)
     except findings.EvidenceError as error:  # of an archive: what is in a home never ends a verification

@@ -23,7 +23,7 @@ from campaign.record.inventory import DataNow, dump_seal, list_files, read_data
 from campaign.record.ledger import Ledger, closed_entry, last_reports
 from campaign.submission import acts
 from campaign.verifier.facts import Options
-from campaign.verifier.findings import State
+from campaign.verifier.findings import FAULTS
 from campaign.verifier.text import plain
 from campaign.verifier.verify import verifying
 
@@ -89,7 +89,7 @@ def _require_verified(paths: HomePaths) -> None:
     The acceptance is not run again: every report that was just looked at holds what it said of this evidence.
     """
     with verifying(paths.root, Options(execute=False)) as verification:
-        found = [one for one in verification.checks.findings if one.state is State.TAMPERED]
+        found = [one for one in verification.checks.findings if one.state in FAULTS]
     if found:
         raise TamperedError(
             tuple(Finding(where=plain(one.where or one.check), what=plain(one.what)) for one in found),

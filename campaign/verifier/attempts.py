@@ -151,7 +151,7 @@ def _check_one(facts: Facts, history: History, planned: Planned, left: Left, che
     sealed = receipts.read(facts, planned, slot, check.tampered)
     if sealed is None:
         return
-    if not _is_of_job(sealed.start, f"{folder}/{names.START}", planned, left, check):
+    if not _is_of_job(facts, sealed.start, f"{folder}/{names.START}", planned, left, check=check):
         return
     facts.sealed[name] = sealed
 
@@ -200,13 +200,17 @@ def _check_unsealed(facts: Facts, history: History, planned: Planned, left: Left
     if facts.digests.get(path) is not None and slot is not None:
         start = facts.document(path)
         receipts.check_start(facts, planned, slot, start)
-        _is_of_job(start.as_fields(), path, planned, left, check)
+        _is_of_job(facts, start.as_fields(), path, planned, left, check=check)
 
 
-def _is_of_job(start: Mapping[str, Any], path: str, planned: Planned, left: Left, check: Check) -> bool:
+def _is_of_job(
+    facts: Facts, start: Mapping[str, Any], path: str, planned: Planned, left: Left, *, check: Check
+) -> bool:
     """Return whether an attempt ran in the job, and the boot, that began its allocation; say so where it did not."""
     node, where = Node(start, path), names.started(planned.allocation)
     if left.job is None:
+        if facts.digests.get(where) is not None:
+            facts.digests.sha256(where)  # which says so if it is there and cannot be read
         check.tampered(where, f"there is none that can be read, and {planned.name} says that it ran")
         return False
     is_right = True

@@ -82,7 +82,7 @@ def check(facts: Facts, check: Check) -> None:
     if found is None or found.withheld:
         check.not_checked(f"{names.DATABASE} is not here; nothing rests on it")
         return
-    facts.digests.require_file(names.DATABASE)
+    facts.digests.require_readable(names.DATABASE)
     journal = facts.digests.get(f"{names.DATABASE}-journal")
     if journal is not None and journal.num_bytes:
         check.not_checked(f"{names.DATABASE}: a collection was cut short, the next one puts it right")

@@ -225,7 +225,12 @@ def _faults_of_present(
         name = found.path.removeprefix(f"{files}/")
         if name in listed:
             num_bytes, digest = listed[name]
-            if contradiction := facts.digests.contradiction(found.path, num_bytes, digest):
+            try:
+                contradiction = facts.digests.contradiction(found.path, num_bytes, digest)
+            except EvidenceError as error:  # it cannot be read
+                yield error.where, error.what
+                continue
+            if contradiction:
                 yield found.path, f"not what its checkpoint.json lists: {contradiction}"
         elif not (found.kind is Kind.FOLDER and name in above):
             yield found.path, "not listed by its checkpoint.json: added later"

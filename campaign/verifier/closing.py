@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from . import names, trees
 from .digests import Kind
 from .facts import Entry, Facts
-from .findings import Check
+from .findings import Check, EvidenceError
 from .history import history_of
 from .strict import Node
 
@@ -165,7 +165,11 @@ def _differences(facts: Facts, closed: Entry, listed: Mapping[bytes, trees.Entry
             expected = None
         if expected is None and path not in found:
             continue
-        what = _difference(facts, text, found.get(path), expected)
+        try:
+            what = _difference(facts, text, found.get(path), expected)
+        except EvidenceError as error:  # it cannot be read
+            yield trees.shown(error.where), error.what
+            continue
         if what and not (expected is None and _is_of_new_report(text, later)):
             yield trees.shown(text), f"{what} (line {line} of the ledger)"
 
@@ -182,6 +186,7 @@ def _difference(facts: Facts, path: str, kind: Kind | None, listed: trees.Entry 
     if listed is None:
         return "is no file of the campaign as it was closed: added"
     if kind is None:
+        facts.digests.get(path)  # which says where nobody knows
         return "is not there: removed after the campaign was closed"
     if kind.value != listed.kind:
         return "is of another kind than when the campaign was closed"

@@ -33,7 +33,8 @@ def _parser() -> argparse.ArgumentParser:
         description="Check a campaign home, read-only, and derive its verdict again. Nothing need be installed but "
         "Python (and scipy where the frozen acceptance uses it); neither network, git, torch nor a scheduler is used.",
         epilog="Exits with 0 if nothing is tampered with (what is incomplete or was not checked is printed), with 5 "
-        "otherwise, with 4 if a reported verdict could not be derived again, and with 2 if there is no home. --verdict "
+        "otherwise, with 6 if something is there and cannot be read, with 4 if a reported verdict could not be derived "
+        "again, and with 2 if there is no home. --verdict "
         "adds 3 (a gate is shown to be missed) and 4 (evidence is wanting, or there is no verdict).",
     )
     parser.add_argument("home", type=Path, metavar="HOME", help="the campaign home, an unpacked export or an archive")

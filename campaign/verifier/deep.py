@@ -17,7 +17,7 @@ from concurrent.futures import ThreadPoolExecutor
 from . import names, trees
 from .digests import Digests, hash_outside
 from .facts import Facts
-from .findings import Check, EvidenceError
+from .findings import Check, EvidenceError, Unread, unread
 from .strict import Node
 
 _PACKAGES = ("site-packages", "dist-packages")
@@ -64,7 +64,7 @@ def _digest_of(path: str, check: Check) -> str:
         return hash_outside(whole)[1]
     with Digests(whole) as digests:
         for folder, why in digests.unreadable.items():
-            raise EvidenceError(f"{path}/{folder}", f"cannot be listed: {why}")
+            raise EvidenceError(f"{path}/{folder}".rstrip("/"), why)
         digests.hash_ahead()
         inside = Check(name=check.name, title=check.title)
         found = trees.tree_digest(trees.entries_on_disk(digests, "", inside, {}))
@@ -138,6 +138,9 @@ def _hash_installed(check: Check, listed: Mapping[str, Mapping[str, str]]) -> No
         for path, found in zip(listed, pool.map(_outcome, listed), strict=True):
             if found in listed[path]:
                 continue
+            if isinstance(found, Unread):
+                check.tampered(trees.shown(path), found)
+                continue
             digest, stem = next(iter(listed[path].items()))
             is_digest = len(found) == len(digest)
             what = (
@@ -190,7 +193,7 @@ def _read_record(record: str) -> Mapping[str, str]:
         with open(record, "rb") as stream:  # noqa: PTH123 - paths are texts here
             text = os.fsdecode(stream.read())
     except OSError as error:
-        raise EvidenceError(record, f"cannot be read: {error.strerror or error}") from error
+        raise EvidenceError(record, unread(error)) from error
     found = {}
     for row in csv.reader(io.StringIO(text)):
         if len(row) == 3 and row[1].startswith("sha256="):

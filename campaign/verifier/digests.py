@@ -8,6 +8,7 @@ name a file outside the home; links are listed and never followed. Large files a
 from __future__ import annotations
 
 import enum
+import errno
 import hashlib
 import os
 import stat
@@ -18,7 +19,7 @@ from threading import Event
 from types import TracebackType
 from typing import Self
 
-from .findings import EvidenceError
+from .findings import EvidenceError, Unread, unread
 
 _LARGE_BYTES = 1 << 19
 _CHUNK_BYTES = 1 << 20
@@ -80,7 +81,7 @@ class Digests:
     num_threads: int = field(default_factory=lambda: min(8, os.cpu_count() or 1))
     _found: dict[str, Found] = field(init=False, default_factory=dict)
     _names: dict[str, tuple[str, ...]] = field(init=False, default_factory=dict)
-    _unreadable: dict[str, str] = field(init=False, default_factory=dict)
+    _unreadable: dict[str, Unread] = field(init=False, default_factory=dict)
     _sha256: dict[str, str] = field(init=False, default_factory=dict)
     _under_way: dict[str, Future[str]] = field(init=False, default_factory=dict)
     _pool: ThreadPoolExecutor = field(init=False)
@@ -121,35 +122,66 @@ class Digests:
     # --- what there is ------------------------------------------------------------------------------------------------
 
     def get(self, path: str) -> Found | None:
-        """Return what lies at a path; None if nothing does."""
-        return self._found.get(path)
+        """Return what lies at a path; None if nothing does.
+
+        Raises:
+            EvidenceError: It lies in a folder that cannot be listed: nobody knows.
+        """
+        found = self._found.get(path)
+        if found is None:
+            self._require_listed(path)
+        return found
 
     def is_file(self, path: str) -> bool:
-        """Return whether a regular file lies at a path."""
-        found = self._found.get(path)
+        """Return whether a regular file lies at a path; raises as `get` does."""
+        found = self.get(path)
         return found is not None and found.kind is Kind.FILE
 
     def is_folder(self, path: str) -> bool:
-        """Return whether a folder lies at a path; the home itself is ``""``."""
-        return path in self._names
+        """Return whether a folder lies at a path; the home itself is ``""``. Raises as `get` does."""
+        if path in self._names:
+            return True
+        self._require_listed(path)
+        return False
 
     def names(self, folder: str) -> tuple[str, ...]:
-        """Return the names of what lies in a folder, sorted; none if it is no folder."""
+        """Return the names of what lies in a folder, sorted; none if it is no folder.
+
+        Raises:
+            EvidenceError: It cannot be listed, or lies in one that cannot.
+        """
+        if self._unreadable:
+            self._require_listed(f"{folder}/" if folder else "")
         return self._names.get(folder, ())
 
+    def hidden_in(self, path: str) -> str | None:
+        """Return the folder that cannot be listed and would hold a path; None if there is none."""
+        if not self._unreadable:
+            return None
+        if "" in self._unreadable:
+            return ""
+        parts = path.split("/")
+        above = ("/".join(parts[:depth]) for depth in range(1, len(parts)))
+        return next((folder for folder in above if folder in self._unreadable), None)
+
+    def _require_listed(self, path: str) -> None:
+        folder = self.hidden_in(path)
+        if folder is not None:
+            raise EvidenceError(path.rstrip("/"), Unread(f"nobody knows: {folder or 'the home'} cannot be listed"))
+
     def below(self, folder: str) -> Iterator[Found]:
-        """Yield everything below a folder, folders before what they hold; `folder` itself is left out."""
+        """Yield everything below a folder that is known, folders before what they hold; `folder` itself is left out."""
         pending = [folder]
         while pending:
             current = pending.pop()
             prefix = f"{current}/" if current else ""
-            here = [self._found[prefix + name] for name in self.names(current)]
+            here = [self._found[prefix + name] for name in self._names.get(current, ())]
             yield from here
             pending += [found.path for found in reversed(here) if found.kind is Kind.FOLDER]
 
     @property
-    def unreadable(self) -> Mapping[str, str]:
-        """Folders that could not be listed, and why: what they hold is not known."""
+    def unreadable(self) -> Mapping[str, Unread]:
+        """Folders that could not be listed, the root being ``""``, and why: what they hold is not known."""
         return self._unreadable
 
     # --- content ------------------------------------------------------------------------------------------------------
@@ -160,12 +192,21 @@ class Digests:
         Raises:
             EvidenceError: There is none.
         """
-        found = self._found.get(path)
+        found = self.get(path)
         if found is None:
             raise EvidenceError(path, "is not there")
         if found.kind is not Kind.FILE:
             raise EvidenceError(path, f"is {found.word} where a file should be")
         return found
+
+    def require_readable(self, path: str) -> None:
+        """Open a file that something else will read, and close it again.
+
+        Raises:
+            EvidenceError: There is no file, or it cannot be read.
+        """
+        self.require_file(path)
+        os.close(_open(self._whole(path), path))
 
     def sha256(self, path: str) -> str:
         """Return the digest of a file; of one that was withheld, what the export says.
@@ -207,14 +248,21 @@ class Digests:
             path: Relative to the home.
             num_bytes: The size that was sealed; None where none was.
             sha256: The digest that was sealed.
+
+        Raises:
+            EvidenceError: It is there, and cannot be read.
         """
         try:
             size = self.require_file(path).num_bytes
             if num_bytes is not None and size != num_bytes:
                 # Its content need not be looked at, of which there may be any amount: a file can be all holes.
                 return f"it has {size} bytes, sealed were {num_bytes}"
+            if num_bytes is None and size > MAX_DOCUMENT_BYTES:
+                return f"it has {size} bytes: too many for a document"
             found = self.sha256(path)
         except EvidenceError as error:
+            if error.is_unread:
+                raise
             return error.what
         return f"its SHA-256 is {found}, sealed was {sha256}" if found != sha256 else ""
 
@@ -241,7 +289,7 @@ class Digests:
                         if found.kind is Kind.FOLDER:
                             pending.append(found.path)
             except OSError as error:
-                self._unreadable[current or "."] = error.strerror or str(error)
+                self._unreadable[current] = Unread(f"is there, and cannot be listed: {error.strerror or error}")
             names.sort(key=os.fsencode)
             self._names[current] = tuple(names)
 
@@ -275,11 +323,21 @@ def _look(child: os.DirEntry[str], path: str) -> Found:
     return Found(path, Kind.OTHER, "", 0)
 
 
+_REPLACED = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP)
+"""What opening says of a file that was there when the folder was listed, and no longer is: no trouble of the disk."""
+
+
+def _unread(path: str, error: OSError) -> EvidenceError:
+    if error.errno in _REPLACED:
+        return EvidenceError(path, f"cannot be read: {error.strerror or error}")
+    return EvidenceError(path, unread(error))
+
+
 def _open(whole: str, path: str) -> int:
     try:
         descriptor = os.open(whole, _OPEN)
     except OSError as error:
-        raise EvidenceError(path, f"cannot be read: {error.strerror or error}") from error
+        raise _unread(path, error) from error
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
         raise EvidenceError(path, "is no longer a file")
@@ -294,7 +352,7 @@ def _read(whole: str, path: str) -> bytes:
         while part := os.read(descriptor, _CHUNK_BYTES):
             parts.append(part)
     except OSError as error:
-        raise EvidenceError(path, f"cannot be read: {error.strerror or error}") from error
+        raise _unread(path, error) from error
     finally:
         os.close(descriptor)
     return b"".join(parts)
@@ -313,7 +371,7 @@ def _hash(whole: str, path: str, num_bytes: int, is_over: Event | None = None) -
             if is_over is not None and is_over.is_set():
                 raise EvidenceError(path, "was not looked at to its end")
     except OSError as error:
-        raise EvidenceError(path, f"cannot be read: {error.strerror or error}") from error
+        raise _unread(path, error) from error
     finally:
         os.close(descriptor)
     return digest.hexdigest()
@@ -329,5 +387,5 @@ def hash_outside(path: str) -> tuple[int, str]:
     try:
         num_bytes = os.stat(whole).st_size  # noqa: PTH116 - called for each of many files
     except OSError as error:
-        raise EvidenceError(path, f"cannot be read: {error.strerror or error}") from error
+        raise _unread(path, error) from error
     return num_bytes, _hash(whole, path, num_bytes)

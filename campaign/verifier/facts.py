@@ -132,6 +132,8 @@ class Facts:
     protocol: Mapping[str, Json] = field(default_factory=dict)
     protocol_sha256: str = ""
     candidates: dict[str, Candidate] = field(default_factory=dict)
+    is_short: bool = False
+    """Whether a manifest is there and cannot be read, so that nothing can be held to it."""
     """By id, oldest first."""
     entries: Sequence[Entry] = ()
     slots: dict[str, Slot] = field(default_factory=dict)

@@ -24,8 +24,9 @@ def check(facts: Facts, check: Check) -> None:
         with check.each():
             for path, digest in _named(facts, Node(entry.data, where_of(entry))):
                 known[path] = digest
-                if contradiction := facts.digests.contradiction(path, None, digest):
-                    check.tampered(path, f"not what the ledger's line {entry.seq} names: {contradiction}")
+                with check.each():
+                    if contradiction := facts.digests.contradiction(path, None, digest):
+                        check.tampered(path, f"not what the ledger's line {entry.seq} names: {contradiction}")
     for found in facts.digests.below(names.FALLBACKS):
         is_leftover = any(names.is_leftover(part) for part in found.path.split("/"))
         if found.kind is Kind.FOLDER or found.path in known or is_leftover:

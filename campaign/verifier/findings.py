@@ -16,11 +16,15 @@ class State(enum.StrEnum):
     """It could not be looked at: something was withheld, was asked to be left out, or is not there to compare with."""
     INCOMPLETE = "incomplete"
     """Nothing contradicts it, and something is still to come: a running attempt, a campaign without a verdict."""
+    UNREADABLE = "unreadable"
+    """Something is there, and the machine or its modes do not let it be read: what it holds is not known."""
     TAMPERED = "tampered"
     """Something is not what was frozen, sealed or recorded, or is missing, or was added."""
 
 
 _ORDER = tuple(State)
+FAULTS = (State.UNREADABLE, State.TAMPERED)
+"""States with which nothing is established: no tier, no verdict, and no closing."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,11 +34,17 @@ class Finding:
     check: str
     """Name of the check that found it."""
     state: State
-    """TAMPERED, or INCOMPLETE."""
+    """TAMPERED, UNREADABLE, or INCOMPLETE."""
     where: str
     """A path relative to the home, with ``:line`` where there is one."""
     what: str
     """Why, with both values where two disagree."""
+
+
+class Unread(str):
+    """Why something that is there could not be read. Whoever passes it on as a reason accuses nobody by that."""
+
+    __slots__ = ()
 
 
 @dataclass(slots=True, kw_only=True)
@@ -50,8 +60,9 @@ class Check:
     _not_checked: bool = False
 
     def tampered(self, where: str, what: str) -> None:
-        """Say that something is not what it was."""
-        self.findings.append(Finding(check=self.name, state=State.TAMPERED, where=where, what=what))
+        """Say that something is not what it was; or, where the reason is that it cannot be read, just that."""
+        state = State.UNREADABLE if isinstance(what, Unread) else State.TAMPERED
+        self.findings.append(Finding(check=self.name, state=state, where=where, what=what))
 
     def incomplete(self, where: str, what: str) -> None:
         """Say that something is still to come."""
@@ -109,7 +120,7 @@ class Checks:
         except EvidenceError as error:
             check.tampered(error.where, error.what)
         except OSError as error:
-            check.tampered(str(error.filename or ""), f"cannot be read: {error.strerror or error}")
+            check.tampered(str(error.filename or ""), unread(error))
 
     @property
     def state(self) -> State:
@@ -122,8 +133,13 @@ class Checks:
         return [finding for check in self.made for finding in check.findings]
 
 
+def unread(error: OSError) -> Unread:
+    """Return the reason of a failure to read something that is there."""
+    return Unread(f"is there, and cannot be read: {error.strerror or error}")
+
+
 class EvidenceError(Exception):
-    """Something cannot be what was frozen, sealed or recorded.
+    """Something cannot be what was frozen, sealed or recorded, or cannot be read, which `Unread` as its reason says.
 
     Args:
         where: A path relative to the home, with ``:line`` where there is one.
@@ -134,3 +150,8 @@ class EvidenceError(Exception):
         super().__init__(f"{where}: {what}")
         self.where = where
         self.what = what
+
+    @property
+    def is_unread(self) -> bool:
+        """Whether it is there and cannot be read, so that nothing is known of it."""
+        return isinstance(self.what, Unread)

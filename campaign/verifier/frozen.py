@@ -14,6 +14,8 @@ from .strict import Node
 
 PROGRAMS = {"acceptance_sha256": names.ACCEPTANCE, "harness_sha256": names.HARNESS, "verifier_sha256": names.VERIFIER}
 """What the manifest calls the digest of each program, and where the program lies."""
+_MOST_SOURCE_BYTES = 1 << 26
+"""More than any file of the three programs has. There is no list of their files that would name sizes."""
 _ID = re.compile(r"c[0-9a-f]{12}")
 _IN_FROZEN = frozenset(
     {names.CONFIG, names.ACCEPTANCE, names.HARNESS, names.VERIFIER, names.BASELINE, names.CANDIDATES}
@@ -86,7 +88,7 @@ def _check_program(facts: Facts, check: Check, folder: str, frozen: str) -> None
     """Hold a program to its tree digest. There is no list of its files: what cannot be one of them is named."""
     if not facts.digests.is_folder(folder):
         raise EvidenceError(folder, "is not there: removed")
-    entries = trees.entries_on_disk(facts.digests, folder, check, {})
+    entries = trees.entries_on_disk(facts.digests, folder, check, {}, most_bytes=_MOST_SOURCE_BYTES)
     found = trees.tree_digest(entries)
     if found == frozen:
         return
@@ -94,6 +96,8 @@ def _check_program(facts: Facts, check: Check, folder: str, frozen: str) -> None
         path = os.fsdecode(entry.path)
         if entry.kind == "l" or (entry.kind == "f" and not path.endswith(".py")) or "__pycache__" in path.split("/"):
             check.tampered(trees.shown(f"{folder}/{path}"), "is no source of the program: added")
+    if not _is_all_read(facts, folder, entries):
+        return  # it has no digest, and why not was said
     raise EvidenceError(
         folder, f"not the program that was frozen: its tree digest is {found}, {names.MANIFEST} says {frozen}"
     )
@@ -123,11 +127,13 @@ def _check_candidate(facts: Facts, check: Check, name: str) -> None:
 def _check_side(facts: Facts, check: Check, folder: str, side: Node) -> None:
     """Hold a side's list to the manifest, and its tree to both."""
     path = names.listing(folder)
-    if contradiction := facts.digests.contradiction(path, None, side["files_sha256"].as_digest()):
-        check.tampered(path, f"not the list that was frozen: {contradiction}")
+    with check.each():
+        if contradiction := facts.digests.contradiction(path, None, side["files_sha256"].as_digest()):
+            check.tampered(path, f"not the list that was frozen: {contradiction}")
     path = names.patch(folder)
-    if contradiction := facts.digests.contradiction(path, None, side["changes_sha256"].as_digest()):
-        check.tampered(path, f"not the changes that were frozen: {contradiction}")
+    with check.each():
+        if contradiction := facts.digests.contradiction(path, None, side["changes_sha256"].as_digest()):
+            check.tampered(path, f"not the changes that were frozen: {contradiction}")
     listed: dict[bytes, trees.Entry] = {}
     with check.each():
         listed = trees.read_listing(facts.document(names.listing(folder)))
@@ -136,12 +142,21 @@ def _check_side(facts: Facts, check: Check, folder: str, side: Node) -> None:
         raise EvidenceError(tree, "is not there: removed")
     found = {entry.path: entry for entry in trees.entries_on_disk(facts.digests, tree, check, listed)}
     for inner, what in trees.differences(listed, found) if listed else ():
-        check.tampered(trees.shown(f"{tree}/{os.fsdecode(inner)}"), what)
-    if any(entry.kind == "f" and not entry.sha256 for entry in found.values()):
-        return  # a file of another size than is listed, which was said and not read: the tree has no digest
+        path = f"{tree}/{os.fsdecode(inner)}"
+        if inner in found or facts.digests.hidden_in(path) is None:
+            check.tampered(trees.shown(path), what)
+    if not _is_all_read(facts, tree, found.values()):
+        return  # the tree has no digest, and why not was said
     digest, frozen = trees.tree_digest(found.values()), side["snapshot_sha256"].as_digest()
     if digest != frozen:
         check.tampered(tree, f"not the tree that was frozen: its digest is {digest}, the manifest says {frozen}")
+
+
+def _is_all_read(facts: Facts, tree: str, entries: Iterable[trees.Entry]) -> bool:
+    """Return whether every file of a tree was read, and every folder of it listed."""
+    if any(folder == tree or folder.startswith(f"{tree}/") for folder in facts.digests.unreadable):
+        return False
+    return all(entry.kind != "f" or entry.sha256 for entry in entries)
 
 
 # --- what else there is -----------------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""The home itself: what an export left out of it, and what killed writers left in it."""
+"""The home itself: what cannot be listed, what an export left out of it, and what killed writers left in it."""
 
 from __future__ import annotations
 
@@ -14,9 +14,12 @@ def check(facts: Facts, check: Check) -> None:
         facts: Nothing but the listing of the home is known.
         check: Where findings go.
     """
+    for folder, why in facts.digests.unreadable.items():
+        check.tampered(folder or ".", why)
     for path, (num_bytes, sha256) in sorted(facts.withheld.items()):
-        if contradiction := facts.digests.contradiction(path, num_bytes, sha256):
-            check.tampered(path, f"not what the export says of it: {contradiction}")
+        with check.each():
+            if contradiction := facts.digests.contradiction(path, num_bytes, sha256):
+                check.tampered(path, f"not what the export says of it: {contradiction}")
     gone = [path for path in facts.withheld if _is_withheld(facts, path)]
     if gone:
         num_bytes = sum(facts.withheld[path][0] for path in gone)

@@ -167,7 +167,12 @@ def _faults_of_folder(facts: Facts, book: Book) -> Faults:
         path = f"{names.INPUTS}/{name}"
         if name in book.named:
             size = book.needed.get(name, book.named[name])
-            if contradiction := facts.digests.contradiction(path, size, name.partition(".")[0]):
+            try:
+                contradiction = facts.digests.contradiction(path, size, name.partition(".")[0])
+            except EvidenceError as error:  # it cannot be read
+                yield error.where, error.what
+                continue
+            if contradiction:
                 yield path, f"not what the pilot recorded: {contradiction}"
         elif not names.is_leftover(name) and not (book.is_open and _is_own(facts, path, name)):
             yield path, "no pilot listed it: added"

@@ -43,9 +43,10 @@ def _check_report(facts: Facts, check: Check, candidate: Candidate, act: Entry) 
         return
     wanted = _recorded(candidate.id, said)
     for path, digest in wanted.items():
-        found = facts.digests.get(path)
-        if found is not None and (why := facts.digests.contradiction(path, None, digest)):
-            check.tampered(path, f"not what the ledger's line {act.seq} reports: {why}")
+        with check.each():
+            found = facts.digests.get(path)
+            if found is not None and (why := facts.digests.contradiction(path, None, digest)):
+                check.tampered(path, f"not what the ledger's line {act.seq} reports: {why}")
     lost = [path for path in wanted if facts.digests.get(path) is None]
     if lost and _is_cut_short(facts, candidate, list(wanted), lost):
         evidence.missing(facts, check, lost[0], f"is not there ({len(lost)} files of the report)")

@@ -14,7 +14,7 @@ from typing import Any
 from . import names, tables
 from .checkpoints import Owner, Recipe, Saved, faults_of_growth, read_all, read_recipe
 from .facts import Facts, Planned, Sealed, Slot
-from .findings import Check, EvidenceError
+from .findings import Check, EvidenceError, Unread
 from .history import History, history_of, where_of
 from .matrix import folder_of
 from .receipts import COMPLETED, snapshots
@@ -88,18 +88,22 @@ def _check_run(facts: Facts, history: History, slot: Slot, tries: Sequence[Plann
     recipe = read_recipe(facts, slot.workload)
     max_segments = Node(facts.protocol, names.PROTOCOL)["convergence"]["max_segments"].as_whole(1)
     chain: list[Link] = []
-    num_faults = 0
+    num_faults, unread = 0, list[str]()
     for planned in tries:
         link, faults = _read_link(facts, history, slot, recipe, planned)
         chain.append(link)
         num_faults += len(faults)
+        unread += [where for where, what in faults if isinstance(what, Unread)]
         for where, what in faults:
             check.tampered(where, what)
     for where, what in _faults_of_numbers(chain, max_segments):
         check.tampered(where, what)
     for link in chain:
         for where, what in _faults_of_segment(recipe, link):
-            check.tampered(where, what)
+            if not any(
+                f"{path}/".startswith(f"{where}/") for path in unread
+            ):  # else it is missed because it was not read
+                check.tampered(where, what)
     if not num_faults:  # else the chain would be blamed for what a checkpoint lacks
         for where, what in _faults_of_chain(facts, chain, recipe):
             check.tampered(where, what)

@@ -15,6 +15,7 @@ _WORDS = {
     State.INTACT: "intact",
     State.NOT_CHECKED: "not checked",
     State.INCOMPLETE: "incomplete",
+    State.UNREADABLE: "UNREADABLE",
     State.TAMPERED: "TAMPERED",
 }
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\ud800-\udfff\u2028-\u202e\u2066-\u2069]")
@@ -63,6 +64,9 @@ def _conclusion(verification: Verification) -> Iterator[str]:
     yield f"state: {_WORDS[verification.state]}"
     if verification.state is State.TAMPERED:
         yield "tier: none, since something is not what was frozen, sealed or recorded; no verdict is printed"
+        return
+    if verification.state is State.UNREADABLE:
+        yield "tier: none, since something is there and cannot be read; no verdict is printed"
         return
     yield f"tier: {verification.tier or 'none, since not everything that it needs was looked at'}"
     for verdict in verification.verdicts:

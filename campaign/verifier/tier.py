@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import enum
 
-from .findings import Checks, State
+from .findings import FAULTS, Checks, State
 
 
 class Tier(enum.StrEnum):
@@ -35,7 +35,7 @@ def tier_of(checks: Checks, *, is_underived: bool = False) -> Tier:
             said of it is not shown.
     """
     states = {check.name: check.state for check in checks.made}
-    if checks.state is State.TAMPERED or not all(states.get(name) in _NO_CONTRADICTION for name in _CONSISTENT):
+    if checks.state in FAULTS or not all(states.get(name) in _NO_CONTRADICTION for name in _CONSISTENT):
         return Tier.NONE
     if is_underived or not all(states.get(name) is State.INTACT for name in _CHAINED):
         return Tier.SELF_CONSISTENT

@@ -59,8 +59,10 @@ def shown(path: bytes | str) -> str:
 # --- what is there ----------------------------------------------------------------------------------------------------
 
 
-def entries_on_disk(digests: Digests, folder: str, check: Check, listed: Mapping[bytes, Entry]) -> list[Entry]:
-    """Return what lies below a folder; what cannot be an entry is a finding.
+def entries_on_disk(
+    digests: Digests, folder: str, check: Check, listed: Mapping[bytes, Entry], *, most_bytes: int | None = None
+) -> list[Entry]:
+    """Return what lies below a folder; what cannot be an entry is a finding. A file that is not read has no digest.
 
     Args:
         digests: What lies in the home.
@@ -68,14 +70,22 @@ def entries_on_disk(digests: Digests, folder: str, check: Check, listed: Mapping
         check: Where findings go.
         listed: What should be there: of a file that was withheld it is the only word on the mode, and a file of another
             size need not be read, of which there may be any amount.
+        most_bytes: Of a tree without a list: a larger file than this is a finding, and is not read.
     """
     cut = len(folder) + 1 if folder else 0
     found = []
     for one in digests.below(folder):
+        path = os.fsencode(one.path[cut:])
         try:
-            found.append(_entry(digests, one, os.fsencode(one.path[cut:]), listed))
+            if most_bytes is not None and one.num_bytes > most_bytes:
+                check.tampered(shown(one.path), f"has {one.num_bytes} bytes: too many for a file of it")
+                found.append(Entry(path, "f", one.mode, one.num_bytes, ""))
+                continue
+            found.append(_entry(digests, one, path, listed))
         except EvidenceError as error:
             check.tampered(shown(error.where), error.what)
+            if error.is_unread:
+                found.append(Entry(path, "f", _mode(one, listed.get(path)), one.num_bytes, ""))
     return found
 
 
@@ -88,8 +98,11 @@ def _entry(digests: Digests, found: Found, path: bytes, listed: Mapping[bytes, E
     known = listed.get(path)
     if known is not None and known.kind == "f" and known.num_bytes != found.num_bytes:
         return Entry(path, "f", found.mode, found.num_bytes, "")
-    mode = known.mode if found.withheld and known is not None else found.mode
-    return Entry(path, "f", mode, found.num_bytes, digests.sha256(found.path))
+    return Entry(path, "f", _mode(found, known), found.num_bytes, digests.sha256(found.path))
+
+
+def _mode(found: Found, known: Entry | None) -> str:
+    return known.mode if found.withheld and known is not None else found.mode
 
 
 # --- what is listed ---------------------------------------------------------------------------------------------------
@@ -160,7 +173,7 @@ def differences(listed: Mapping[bytes, Entry], found: Mapping[bytes, Entry]) -> 
 
     Args:
         listed: What should be there.
-        found: What is there.
+        found: What is there. What has no digest could not be read, which was said.
     """
     for path in sorted({*listed, *found}):
         here, there = found.get(path), listed.get(path)
@@ -168,8 +181,8 @@ def differences(listed: Mapping[bytes, Entry], found: Mapping[bytes, Entry]) -> 
             yield path, "is not there: removed"
         elif there is None:
             yield path, "is not listed: added"
-        elif here != there:
-            yield path, _difference(here, there)
+        elif here != there and (what := _difference(here, there)):
+            yield path, what
 
 
 _KINDS = {"f": "a file", "d": "a folder", "l": "a symbolic link"}
@@ -181,6 +194,6 @@ def _difference(found: Entry, listed: Entry) -> str:
     word = "leads elsewhere" if found.kind == "l" else "changed"
     if found.num_bytes != listed.num_bytes:
         return f"{word}: its size is {found.num_bytes} bytes, listed are {listed.num_bytes}"
-    if found.sha256 != listed.sha256:
+    if found.sha256 and found.sha256 != listed.sha256:
         return f"{word}: its SHA-256 is {found.sha256}, listed is {listed.sha256}"
-    return f"has another mode: {found.mode}, listed is {listed.mode}"
+    return f"has another mode: {found.mode}, listed is {listed.mode}" if found.mode != listed.mode else ""

@@ -38,7 +38,7 @@ from . import (
 )
 from .digests import Digests
 from .facts import Facts, Options
-from .findings import Check, Checks, EvidenceError, State
+from .findings import FAULTS, Check, Checks, EvidenceError, State
 from .tier import Tier, tier_of
 
 Function: TypeAlias = Callable[[Facts, Check], None]
@@ -47,6 +47,7 @@ EXIT_INTACT = 0
 EXIT_MISSED = 3
 EXIT_WANTING = 4
 EXIT_TAMPERED = 5
+EXIT_UNREADABLE = 6
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,8 +136,8 @@ class Verification:
 
     @property
     def verdicts(self) -> Sequence[Verdict]:
-        """What the frozen acceptance said again, oldest candidate first; nothing where anything was tampered with."""
-        if self.state is State.TAMPERED:
+        """What the frozen acceptance said again, oldest first; nothing where anything is tampered with or unread."""
+        if self.state in FAULTS:
             return ()
         return tuple(_read_verdict(name, printed) for name, printed in self.facts.verdicts.items())
 
@@ -148,6 +149,8 @@ class Verification:
         """
         if self.state is State.TAMPERED:
             return EXIT_TAMPERED
+        if self.state is State.UNREADABLE:
+            return EXIT_UNREADABLE
         least = EXIT_WANTING if self.facts.underived else EXIT_INTACT
         if not with_verdict:
             return least
@@ -218,7 +221,7 @@ def _last(checks: Checks) -> Step:
     """Return the check that runs what came with the home: only where none of those before found anything."""
 
     def derive(facts: Facts, check: Check) -> None:
-        verdict.check(facts, check, is_tampered=checks.state is State.TAMPERED)
+        verdict.check(facts, check, is_tampered=checks.state in FAULTS)
 
     return Step("verdict", "the frozen acceptance, run twice again", derive)
 
@@ -226,8 +229,8 @@ def _last(checks: Checks) -> Step:
 def make(checks: Checks, facts: Facts, step: Step) -> None:
     """Make one check. What it cannot cope with is a finding: it must not hide those of the others."""
     with checks.begin(step.name, step.title) as check:
-        if step.needs and not (facts.manifest and facts.protocol and facts.entries):
-            check.not_checked("manifest, protocol and ledger are not all there to hold it to")
+        if step.needs and (facts.is_short or not (facts.manifest and facts.protocol and facts.entries)):
+            check.not_checked("manifests, protocol and ledger are not all there to hold it to")
             return
         try:
             step.function(facts, check)
