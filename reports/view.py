@@ -226,6 +226,8 @@ class Page:
     """Which candidate this is, of how many, and what became of the others."""
     fallback: str
     """Whether each side resumes the other's checkpoint."""
+    mixed: str
+    """That attempts ran on several platforms; empty where they did not."""
     chips: tuple[Chip, ...]
     cards: tuple[Card, ...]
     families: Table
@@ -257,6 +259,8 @@ class Page:
     """Name and digest of what the page was made from, for programs: `verify` compares them."""
     machines: Table
     hosts: Table
+    platforms: Table | None
+    """None for provenance that was written before it told them."""
     frozen_on: Table
     versions: Table
     data: Table

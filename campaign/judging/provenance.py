@@ -12,6 +12,7 @@ from campaign.collection.collect import Collection
 from campaign.collection.database import SegmentRecord
 from campaign.errors import EvidenceError
 from campaign.frozen import Frozen
+from campaign.judging.platforms import platforms_of
 from campaign.keys import AttemptKey
 from campaign.record.fallbacks import state_of
 from campaign.record.ledger import reported_outcomes
@@ -204,6 +205,7 @@ def build_provenance(
         "nodes": _seen(attempts, "node"),
         "devices": _seen(attempts, "device"),
         "machines": _machines(starts),
+        "platforms": [one.to_json() for one in platforms_of(collection, chain.entries, history)],
         "frozen_on": {
             "baseline": {"machine": manifest.machine, "driver": manifest.driver},
             "candidate": {"machine": theirs.machine, "driver": theirs.driver},

@@ -77,7 +77,20 @@ def read(sealed: Sealed) -> Fingerprint:
     Raises:
         EvidenceError: Its start.json does not say what it must.
     """
-    start = Node(sealed.start, names.start(sealed.folder))
+    return fingerprint(sealed.start, names.start(sealed.folder))
+
+
+def fingerprint(said: Mapping[str, Any], where: str) -> Fingerprint:
+    """Return the platform that a start.json names.
+
+    Args:
+        said: The document.
+        where: Its place, for messages.
+
+    Raises:
+        EvidenceError: It does not say what it must.
+    """
+    start = Node(said, where)
     host, devices = start["host"], list(start["devices"].items())
     kinds = sorted((one["kind"].as_text(), one["name"].as_text(), one["driver"].as_text()) for one in devices)
     sizes = sorted(_size(one["memory_bytes"]) for one in devices)

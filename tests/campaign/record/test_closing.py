@@ -297,9 +297,21 @@ def on_two_platforms(root: Path, *, declared: bool) -> LargeHome:
     return home
 
 
+def platforms(home: LargeHome) -> list[tuple[str, int, str, bool]]:
+    """Return what the report's provenance says of platforms."""
+    found = documents.Provenance.read(home.paths.evaluation(CANDIDATE).provenance).platforms or ()
+    return [(one.kernel, one.attempts, one.first.rpartition("/")[0], one.is_declared) for one in found]
+
+
 def amendment(slot: str) -> dict[str, Any]:
     words = {"what": "platform", "changed": "kernel", "by": "A", "reason": "B", "keep_reason": "C"}
-    about = {"void": [slot], "voided_attempts": {slot: 1}, "valid": "all other slots", "shown": [], "after_report": False}
+    about = {
+        "void": [slot],
+        "voided_attempts": {slot: 1},
+        "valid": "all other slots",
+        "shown": [],
+        "after_report": False,
+    }
     return {**words, **about, "platform": True}
 
 
@@ -307,6 +319,7 @@ def test_what_verification_alone_finds_keeps_a_campaign_open(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     home = on_two_platforms(tmp_path / "home", declared=False)
+    assert platforms(home) == [("6.1", 1, PILOT, True), ("6.2", 2, f"{CANDIDATE}/pilot/sync-b4", False)]
     capsys.readouterr()
     assert main(["collect", "--home", str(home.paths.root)]) == 0
     assert main(["seal", "--home", str(home.paths.root)]) == 5
@@ -323,6 +336,7 @@ def test_a_campaign_on_platforms_that_were_declared_is_closed_and_stays_intact(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     home = on_two_platforms(tmp_path / "home", declared=True)
+    assert platforms(home) == [("6.1", 1, PILOT, True), ("6.2", 2, f"{CANDIDATE}/pilot/sync-b4", True)]
     capsys.readouterr()
     assert main(["seal", "--home", str(home.paths.root)]) == 0
     line = printed(capsys)
