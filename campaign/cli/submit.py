@@ -21,7 +21,17 @@ from campaign.submission import text
 from campaign.submission.choose import find_candidate
 from campaign.submission.desk import Desk, Order, Wish, open_desk
 from campaign.submission.held import since
-from campaign.submission.wait import LOCAL_PACE, SLURM_PACE, counts, progress_line, wait_for_jobs
+from campaign.submission.limits import NoRoomError
+from campaign.submission.wait import (
+    LOCAL_PACE,
+    SLURM_PACE,
+    Squeeze,
+    counts,
+    never,
+    progress_line,
+    wait_for_jobs,
+    when_room_may_have_come,
+)
 from campaign.watching.extension import sentences
 from campaign.watching.observation import View
 
@@ -98,11 +108,13 @@ class _Run:
     wait: bool
     yes: bool
     confirmed: bool = False
+    num_left: int = 0
+    """Allocations for which there was no room in the last order."""
 
     def dry(self) -> ExitCode:
         """Show what would be submitted; return the exit code."""
         view = self.desk.view(self.wish.candidate)
-        order = self.desk.order(self.wish, view, self.desk.array_limit(self.wish.cluster))
+        order = self._order(view, None)
         for submission in view.history.open_submissions():
             if submission.not_submitted is None:
                 self.output.note(f"an interrupted submission would be looked for first: {submission.key}")
@@ -116,6 +128,7 @@ class _Run:
     def submit(self) -> ExitCode:
         """Submit, and with ``--wait`` go on until nothing is left to do; return the exit code."""
         jobs: list[str] = []
+        squeeze = Squeeze(sleep=time.sleep)
         if self.wait:
             self.wish = replace(self.wish, since=since(self.desk.history()))
         while True:
@@ -123,15 +136,29 @@ class _Run:
                 self._wait()
             self.desk.settle(self.output.note)
             view = self.desk.view(self.wish.candidate)
-            order = self.desk.order(self.wish, view, self.desk.array_limit(self.wish.cluster))
-            if not order.all:
+            order = self._order(view, squeeze.cap)
+            if not order.all and not order.num_left:
                 self._tell(order, view)
                 self._finish(jobs, view)
                 return self._code(order)
-            jobs += self._stage(order, view)
+            try:
+                jobs += self._stage(order, view)
+            except NoRoomError as error:
+                if not self.wait:
+                    raise
+                self.output.note(f"{error.what}: {error.why}")
+                squeeze.refused(error)
+                continue
+            squeeze.took()
             if not self.wait:
                 self._finish(jobs, self.desk.view(self.wish.candidate))
                 return self._code(order)
+
+    def _order(self, view: View, cap: int | None) -> Order:
+        room = self.desk.room(self.wish.cluster).capped(cap)
+        order = self.desk.order(self.wish, view, self.desk.array_limit(self.wish.cluster), room)
+        self.num_left = order.num_left
+        return order
 
     def _code(self, order: Order) -> ExitCode:
         if order.refused:
@@ -142,6 +169,8 @@ class _Run:
     def _stage(self, order: Order, view: View) -> list[str]:
         if self.wish.cluster == "local":
             self.desk.refuse_two_local_jobs(view)
+        if not order.all:
+            raise order.no_room()
         self.output.note(text.plan_text(self.desk.frozen, order, view.slots))
         self._tell(order, view)
         self._confirm()
@@ -157,7 +186,8 @@ class _Run:
     def _tell(self, order: Order, view: View) -> None:
         extension = sentences(self.desk.frozen.protocol, view.extension, view.slots)
         refused = [line for error in order.refused for line in error.lines()]
-        for line in [*text.reasons(order, view.slots), *extension, *view.troubles, *refused]:
+        left = [order.left_text] if order.left_text else []
+        for line in [*text.reasons(order, view.slots), *left, *extension, *view.troubles, *refused]:
             self.output.note(line)
 
     def _finish(self, jobs: list[str], view: View) -> None:
@@ -174,8 +204,11 @@ class _Run:
                 width = shutil.get_terminal_size().columns - 1
                 click.echo(f"\r{line[:width]:<{width}}", err=True, nl=False)
 
+        is_enough = when_room_may_have_come() if self.num_left else never
         try:
-            wait_for_jobs(lambda: self.desk.view(self.wish.candidate), pace, sleep=time.sleep, show=show)
+            wait_for_jobs(
+                lambda: self.desk.view(self.wish.candidate), pace, sleep=time.sleep, show=show, is_enough=is_enough
+            )
         except KeyboardInterrupt:
             self.output.note(
                 f"{os.linesep if terminal else ''}the jobs go on; to go on waiting: campaign submit --wait"

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -23,6 +23,7 @@ from campaign.record import ledger as ledgers
 from campaign.submission import acts
 from campaign.submission.choose import Choice, choose
 from campaign.submission.held import Since, find_held
+from campaign.submission.limits import NoRoomError, Room, fit, is_refusal, read_room
 from campaign.submission.plans import Batch, intend, make_batches, write_plans
 from campaign.submission.reconcile import Reconciler
 from campaign.submission.transport import (
@@ -35,8 +36,8 @@ from campaign.submission.transport import (
     payload,
     slurm_parameters,
 )
-from campaign.watching.observation import Observer, View, live_local_jobs
-from campaign.watching.processes import Machine, read_machine
+from campaign.watching.observation import Observer, View, live_local_jobs, require_here
+from campaign.watching.processes import Machine, read_machine, read_user
 from campaign.watching.scheduler import Slurm, local_slurm
 from campaign.watching.state import AttemptState
 
@@ -44,6 +45,7 @@ Say = Callable[[str], None]
 LEAVE_S = 120.0
 """How long a local job may take to leave after its last attempt: it looks its private copies over and removes them."""
 LEAVE_POLL_S = 0.05
+NO_ROOM_HINT = "no attempt is used up; campaign submit --wait goes on as room comes, or later: campaign submit"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,6 +74,21 @@ class Order:
 
     held: Mapping[str, str] = field(default_factory=dict)
     """Why slots are left to a person, by name; `Choice.held` has those that were asked for."""
+    room: Room = field(default_factory=Room)
+    """How many jobs were known to fit."""
+    num_left: int = 0
+    """Allocations that would be submitted if there were room."""
+
+    @property
+    def left_text(self) -> str:
+        """What is left and why, in one sentence; empty if nothing is."""
+        if not self.num_left:
+            return ""
+        return f"{self.num_left} allocation(s) are left until Slurm has room for them: {self.room.why}"
+
+    def no_room(self) -> NoRoomError:
+        """Return the error that there is room for nothing of what is left."""
+        return NoRoomError("Slurm has no room for what is left", 1, why=self.left_text, hint=NO_ROOM_HINT)
 
     @property
     def all(self) -> tuple[Batch, ...]:
@@ -92,6 +109,8 @@ class Desk:
     clock: Callable[[], float]
     visible_devices: str
     """The caller's CUDA_VISIBLE_DEVICES."""
+    user: str = ""
+    """As whom jobs are submitted; empty asks for nobody's limits."""
     sleep: Callable[[float], None] = time.sleep
     right_inputs: dict[str, Stamp] = field(default_factory=dict)
     """Files of canonical inputs that this desk has found right: they are not hashed again unless they changed."""
@@ -144,12 +163,22 @@ class Desk:
         """Refuse what cannot be done to a closed campaign; see `campaign.record.ledger.require_open`."""
         ledgers.require_open(self.paths, ledgers.read_entries(self.paths), what)
 
-    def order(self, wish: Wish, view: View, array_limit: int) -> Order:
+    def order(self, wish: Wish, view: View, array_limit: int, room: Room | None = None) -> Order:
         """Return what a wish amounts to now; writes nothing.
 
+        Args:
+            wish: What a person asked for.
+            view: What is known of all slots.
+            array_limit: Most jobs of one array.
+            room: How many jobs Slurm takes; None for no limit.
+
         Raises:
-            StateError: Nothing of a wanted side may be submitted, or another local job runs.
+            StateError: Nothing of a wanted side may be submitted, another local job runs, or jobs that may be under way
+                went to another cluster than this host's commands reach.
         """
+        if wish.cluster == "slurm":
+            require_here(view, "nothing more is submitted")
+        room = room or Room()
         again = tuple(_batch_of(one, wish.cluster) for one in view.history.open_submissions() if one.not_submitted)
         held = find_held(self.paths, view.history, view.slots, wish.since) if wish.since is not None else {}
         choice = choose(view.slots, candidate=wish.candidate, phase=wish.phase, only=wish.only, held=held)
@@ -169,9 +198,18 @@ class Desk:
             intended,
             candidate=wish.candidate,
             cluster=wish.cluster,
-            array_limit=array_limit,
+            array_limit=fit(room, array_limit) or array_limit,
         )
-        return Order(again=again, batches=tuple(batches), choice=choice, refused=refused, held=held)
+        kept, num_left = _fitting([*again, *batches], room)
+        return Order(
+            again=tuple(batch for batch in again if batch in kept),
+            batches=tuple(batch for batch in batches if batch in kept),
+            choice=choice,
+            refused=refused,
+            held=held,
+            room=room,
+            num_left=num_left,
+        )
 
     def refuse_two_local_jobs(self, view: View) -> None:
         """Refuse to submit while a local job measures: measurements at the same time disturb one another.
@@ -205,6 +243,16 @@ class Desk:
     def array_limit(self, cluster: acts.Cluster) -> int:
         """Return the most jobs of one submission."""
         return self.slurm.array_limit() if cluster == "slurm" else 1
+
+    def room(self, cluster: acts.Cluster) -> Room:
+        """Return how many jobs may be submitted now.
+
+        Raises:
+            InfrastructureError: Slurm's controller does not answer.
+        """
+        if cluster == "local":
+            return Room()
+        return read_room(self.slurm, self.frozen.manifest.resources["slurm"], self.user)
 
     # --- doing
 
@@ -251,8 +299,9 @@ class Desk:
             EvidenceError: A canonical input of a case is gone or changed.
             StateError: The campaign has changed since.
             InfrastructureError: A batch was refused, or it is open whether it was submitted; later ones were not tried.
+            NoRoomError: Slurm takes no array of the first batch's size now.
         """
-        done = []
+        done: list[acts.Submitted] = []
         # Before the lock is taken: hashing may take a while.
         self.check_inputs(shown.all)
         with ledgers.Ledger.open(self.paths, self.clock) as ledger:
@@ -260,15 +309,29 @@ class Desk:
             view = self.view(wish.candidate)
             if wish.cluster == "local":
                 self.refuse_two_local_jobs(view)
-            if self.order(wish, view, self.array_limit(wish.cluster)).all != shown.all:
+            if self.order(wish, view, self.array_limit(wish.cluster), shown.room).all != shown.all:
                 raise StateError("the campaign has changed since the plan was shown", hint="campaign submit")
             for batch in shown.all:
+                if error := self._no_room(batch, shown.room):
+                    if not done:
+                        raise error
+                    say(f"{error.what}: {error.why}")
+                    break
                 done.append(self._hand_over_one(ledger, batch))
                 say(f"submitted {len(batch.allocations)} allocation(s) to {batch.cluster}: job {done[-1].job}")
         return done
 
+    def _no_room(self, batch: Batch, room: Room) -> NoRoomError | None:
+        """Return why Slurm would not take a batch now, before anything of it is recorded; None if it may."""
+        if batch.cluster != "slurm" or not room.is_enforced:
+            return None
+        said = self.transport.objection(self.request(batch))
+        return _no_room_error(batch, said, "") if is_refusal(said) else None
+
     def _hand_over_one(self, ledger: ledgers.Ledger, batch: Batch) -> acts.Submitted:
-        _append(ledger, "intent", self._intent(batch))
+        # Before anything is recorded: a controller that does not answer would not take the job, either.
+        name = self.slurm.controller().cluster if batch.cluster == "slurm" else ""
+        _append(ledger, "intent", self._intent(batch, name))
         write_plans(self.frozen, self.paths, batch)
         answer = self.transport.submit(self.request(batch), batch.key)
         if answer.error:
@@ -282,6 +345,7 @@ class Desk:
             boot_id=self.machine.boot_id,
             process_start=answer.process_start,
             source="transport",
+            cluster_name=name,
         )
         _append(ledger, "submitted", outcome)
         return outcome
@@ -300,6 +364,8 @@ class Desk:
             ) from error
         name: Act = "submitted" if isinstance(outcome, acts.Submitted) else "not_submitted"
         _append(ledger, name, outcome)
+        if name == "not_submitted" and is_refusal(said):
+            raise _no_room_error(batch, said, where)
         raise InfrastructureError(
             f"{batch.cluster} did not take the submission",
             where=where,
@@ -307,7 +373,7 @@ class Desk:
             hint="mend the cause, then: campaign submit" if name == "not_submitted" else "campaign submit",
         )
 
-    def _intent(self, batch: Batch) -> acts.Intent:
+    def _intent(self, batch: Batch, cluster_name: str) -> acts.Intent:
         return acts.Intent(
             submission=batch.key,
             cluster=batch.cluster,
@@ -315,6 +381,7 @@ class Desk:
             boot_id=self.machine.boot_id,
             candidate=batch.candidate,
             allocations=batch.allocations,
+            cluster_name=cluster_name,
         )
 
     def request(self, batch: Batch) -> Request:
@@ -335,6 +402,30 @@ class Desk:
             parameters=parameters,
             payloads=tuple(payload(manifest.harness_python, self.paths, folder.bytecode, group) for group in groups),
         )
+
+
+def _fitting(batches: Sequence[Batch], room: Room) -> tuple[list[Batch], int]:
+    """Return the batches for which there is room, in order, and how many allocations are left."""
+    kept, num_jobs, num_left = [], 0, 0
+    for batch in batches:
+        size = len(batch.allocations)
+        if batch.cluster == "local" or room.num_jobs is None or num_jobs + size <= room.num_jobs:
+            kept.append(batch)
+            num_jobs += size
+        else:
+            num_left += size
+    return kept, num_left
+
+
+def _no_room_error(batch: Batch, said: str, where: str) -> NoRoomError:
+    size = len(batch.allocations)
+    return NoRoomError(
+        f"Slurm takes no {size} job(s) more now",
+        size,
+        where=where,
+        why=" ".join(said.split())[:600],
+        hint=NO_ROOM_HINT,
+    )
 
 
 def _append(ledger: ledgers.Ledger, act: Act, data: Document) -> None:
@@ -374,6 +465,7 @@ def record_endings(ledger: ledgers.Ledger, view: View) -> list[acts.EndedAttempt
             ending=status.ending,
             reason=status.reason,
             source=status.source or "files",
+            node=status.node,
         )
         _append(ledger, "ended", ended)
         recorded.append(ended)
@@ -384,7 +476,8 @@ def open_desk(paths: HomePaths, frozen: Frozen, clock: Callable[[], float]) -> D
     """Return a desk that uses this host's Slurm commands and submitit."""
     sides = [frozen.manifest.baseline, *(one.candidate for one in frozen.candidates.values())]
     names = sorted({name for side in sides for name in side.pass_environment})
-    slurm, machine = local_slurm(), read_machine()
+    cluster = str(frozen.manifest.resources.get("slurm", {}).get("cluster") or "")
+    slurm, machine = local_slurm(cluster=cluster), read_machine()
     return Desk(
         paths=paths,
         frozen=frozen,
@@ -394,6 +487,7 @@ def open_desk(paths: HomePaths, frozen: Frozen, clock: Callable[[], float]) -> D
         observer=Observer(paths=paths, slurm=slurm, machine=machine),
         clock=clock,
         visible_devices=os.environ.get("CUDA_VISIBLE_DEVICES", ""),
+        user=read_user(),
     )
 
 

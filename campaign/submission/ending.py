@@ -10,7 +10,7 @@ from campaign.errors import InfrastructureError, StateError
 from campaign.record import ledger as ledgers
 from campaign.submission import acts
 from campaign.submission.desk import Desk, Say
-from campaign.watching.observation import View
+from campaign.watching.observation import View, require_here
 from campaign.watching.processes import Process, is_alive, terminate
 from campaign.watching.state import AttemptState
 
@@ -95,12 +95,13 @@ def cancel(desk: Desk, reason: str, say: Say) -> Cancellation:
 
     Raises:
         InfrastructureError: A scheduler did not answer, or a local job does not end.
-        StateError: A local job runs on another host, or the campaign is closed.
+        StateError: A local job runs on another host, a Slurm job on another cluster, or the campaign is closed.
     """
     desk.require_open("nothing of it can be cancelled")
     desk.settle(say)
     with ledgers.Ledger.open(desk.paths, desk.clock) as ledger:
         view = desk.view("")
+        require_here(view, "nothing is cancelled")
         names = unfinished(view)
         if not names:
             return Cancellation(allocations=(), jobs=())

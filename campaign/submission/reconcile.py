@@ -16,6 +16,7 @@ from campaign.errors import InfrastructureError, StateError
 from campaign.paths import HomePaths
 from campaign.submission.acts import NotSubmitted, Submission, Submitted
 from campaign.submission.transport import CHILD, read_answer
+from campaign.watching.asking import why_elsewhere
 from campaign.watching.processes import Machine, Process, find_processes, is_alive
 from campaign.watching.scheduler import JobRecord, Slurm
 
@@ -102,6 +103,7 @@ class Reconciler:
             boot_id=submission.intent.boot_id,
             process_start=start,
             source=source,
+            cluster_name=submission.intent.cluster_name,
         )
 
     def _from_answer(self, submission: Submission) -> Submitted | None:
@@ -110,7 +112,19 @@ class Reconciler:
             return None
         return self._submitted(submission, answer.job, "answer", array=answer.array, start=answer.process_start)
 
+    def _require_here(self, submission: Submission) -> None:
+        """Refuse to look for a submission on another cluster than its own: it would look as if it had never been."""
+        name = submission.intent.cluster_name
+        here = self.slurm.controller().cluster if name else ""
+        if why := why_elsewhere(submission, here):
+            raise StateError(
+                f"it is open whether a submission reached Slurm: {submission.key}",
+                why=why,
+                hint=f"campaign submit on a login node of {name}; nothing is submitted or recorded until then",
+            )
+
     def _on_slurm(self, submission: Submission, now: float) -> Submitted | None:
+        self._require_here(submission)
         records = self.slurm.queue([submission.key])
         if not records and (started := self._started(submission)) is not None:
             identity = started.job

@@ -23,6 +23,7 @@ from campaign.watching.scheduler import clean_environment
 CHILD = Path(__file__).with_name("child.py")
 SUBMIT_TIMEOUT_S = 600.0
 """An overloaded controller may keep sbatch waiting for minutes before it takes or refuses a job."""
+TEST_TIMEOUT_S = 60.0
 SIGNAL_DELAY_S = 90
 """How long before its time limit a job is told to stop, at most a quarter of the limit."""
 
@@ -61,6 +62,9 @@ class Transport(Protocol):
 
     def submit(self, request: Request, key: str) -> Answer:
         """Hand over; an answer with an error does not yet prove that no job exists."""
+
+    def objection(self, request: Request) -> str:
+        """Return what Slurm has against a request, without submitting it; empty if nothing is known against it."""
 
     def show(self, request: Request) -> str:
         """Return the batch script that would be submitted; write nothing."""
@@ -233,6 +237,24 @@ class SubmititTransport:
                 hint="campaign submit: it finds out whether the job exists",
             )
         return answer
+
+    def objection(self, request: Request) -> str:
+        """Ask sbatch; see `Transport`. One that does not answer has said nothing."""
+        script = self.show(request)
+        try:
+            done = subprocess.run(
+                ["sbatch", "--test-only"],
+                env=dict(self.environment),
+                input=script,
+                capture_output=True,
+                text=True,
+                errors="replace",
+                timeout=TEST_TIMEOUT_S,
+                check=False,
+            )
+        except (OSError, subprocess.TimeoutExpired):
+            return ""
+        return done.stderr.strip() if done.returncode != 0 else ""
 
     def show(self, request: Request) -> str:
         """Return the batch script; see `Transport`."""

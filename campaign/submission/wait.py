@@ -4,15 +4,20 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from campaign.errors import InfrastructureError
 from campaign.keys import AttemptKey
-from campaign.watching.observation import View
+from campaign.submission.limits import NoRoomError
+from campaign.watching.observation import View, require_here
 from campaign.watching.state import AttemptState, SlotState, SlotStatus
 
 SILENT_POLLS = 10
 """Polls in a row without an answer from the scheduler after which waiting is given up."""
+SURE_S = 20.0
+"""How long nothing but jobs that will not start may be left before waiting is given up: a node may come back."""
+SHARE = 4
+"""While allocations wait for room, the next are submitted once one in so many of those under way has ended."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,6 +31,9 @@ class Pace:
 
 LOCAL_PACE = Pace(first_s=0.2, longest_s=2.0)
 SLURM_PACE = Pace(first_s=2.0, longest_s=60.0)
+ROOM_PACE = Pace(first_s=15.0, longest_s=600.0, factor=2.0)
+ROOM_TRIES = 20
+"""Tries in a row without room for a single job after which waiting is given up: about two and a half hours."""
 
 
 def pauses(pace: Pace) -> Iterator[float]:
@@ -60,8 +68,55 @@ def _fingerprint(view: View) -> tuple[tuple[AttemptKey, str], ...]:
     return tuple((status.key, status.state.value) for status in view.attempts.values())
 
 
+def _under_way(view: View) -> set[str]:
+    """Return the allocations with an attempt whose job may still run."""
+    return {status.allocation for status in view.attempts.values() if status.state not in _NO_JOB}
+
+
+def when_room_may_have_come() -> Callable[[View], bool]:
+    """Return what says of view after view whether so many jobs have ended since the first that more may fit."""
+    first: list[int] = []
+
+    def is_enough(view: View) -> bool:
+        number = len(_under_way(view))
+        first.append(number)
+        return number <= first[0] - max(1, first[0] // SHARE)
+
+    return is_enough
+
+
+def hopeless_jobs(view: View) -> dict[str, list[str]]:
+    """Return the jobs that wait for what will not come, by the reason, if nothing else is under way; else nothing."""
+    active = [status for status in view.attempts.values() if status.state not in _NO_JOB]
+    if not all(status.hopeless for status in active):
+        return {}
+    jobs: dict[str, dict[str, None]] = {}
+    for status in active:
+        jobs.setdefault(status.reason, {}).setdefault(status.job)
+    return {reason: list(named) for reason, named in jobs.items()}
+
+
+def _hopeless_error(jobs: Mapping[str, list[str]]) -> InfrastructureError:
+    said = [f"{len(named)} job(s), such as {named[0]}: {reason}" for reason, named in jobs.items()]
+    return InfrastructureError(
+        "nothing is left but jobs that will not start by themselves",
+        why="; ".join(said),
+        hint='mend what they wait for, or campaign cancel --reason "..." ends them: campaign submit makes them again',
+    )
+
+
+def never(_view: View) -> bool:
+    """Return False: nothing ends a wait before its jobs."""
+    return False
+
+
 def wait_for_jobs(
-    look: Callable[[], View], pace: Pace, *, sleep: Callable[[float], None], show: Callable[[str], None]
+    look: Callable[[], View],
+    pace: Pace,
+    *,
+    sleep: Callable[[float], None],
+    show: Callable[[str], None],
+    is_enough: Callable[[View], bool] = never,
 ) -> View:
     """Poll until no attempt has a job that may still run; return the last view.
 
@@ -70,16 +125,23 @@ def wait_for_jobs(
         pace: Pauses between polls; it starts again whenever something changes.
         sleep: Waits so many seconds.
         show: Shows one line of progress.
+        is_enough: Says of a view whether there is something to do although jobs run.
 
     Raises:
-        InfrastructureError: The scheduler gave no answer for too long.
+        InfrastructureError: The scheduler gave no answer for too long, or only jobs are left that will not start.
+        StateError: Jobs went to another cluster than the one that is reached.
     """
-    waiting, last, silent = pauses(pace), None, 0
+    waiting, last, silent, stuck_s = pauses(pace), None, 0, -1.0
     while True:
         view = look()
         show(progress_line(view.slots))
-        if _is_settled(view):
+        if _is_settled(view) or is_enough(view):
             return view
+        require_here(view, "they cannot be waited for from here")
+        jobs = hopeless_jobs(view)
+        if jobs and stuck_s >= SURE_S:
+            raise _hopeless_error(jobs)
+        stuck_s = max(stuck_s, 0.0) if jobs else -1.0
         silent = silent + 1 if view.troubles else 0
         if silent >= SILENT_POLLS:
             raise InfrastructureError(
@@ -90,4 +152,37 @@ def wait_for_jobs(
         now = _fingerprint(view)
         if now != last:
             waiting, last = pauses(pace), now
-        sleep(next(waiting))
+        pause_s = next(waiting)
+        if jobs:
+            stuck_s += pause_s
+        sleep(pause_s)
+
+
+@dataclass(slots=True, kw_only=True)
+class Squeeze:
+    """How a waiting submission goes on where Slurm takes no more jobs, or not as many at a time."""
+
+    sleep: Callable[[float], None]
+    cap: int | None = None
+    """Most jobs that are tried at a time; None for no such limit."""
+    tries: int = 0
+    _pauses: Iterator[float] = field(default_factory=lambda: pauses(ROOM_PACE))
+
+    def took(self) -> None:
+        """Note that jobs were taken: as many as fit are tried next."""
+        self.cap, self.tries, self._pauses = None, 0, pauses(ROOM_PACE)
+
+    def refused(self, error: NoRoomError) -> None:
+        """Note a refusal: half as many are tried next, and where a single job was too many, later.
+
+        Raises:
+            NoRoomError: It has been so for too long.
+        """
+        if error.num_jobs > 1 and (self.cap is None or self.cap > 1):
+            self.cap = max(1, error.num_jobs // 2)
+            return
+        self.cap = None
+        self.tries += 1
+        if self.tries >= ROOM_TRIES:
+            raise error
+        self.sleep(next(self._pauses))

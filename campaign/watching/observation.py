@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from campaign.documents import Ended, JobIdentity, Protocol, Receipt, Start, Started
-from campaign.errors import EvidenceError
+from campaign.errors import EvidenceError, StateError
 from campaign.files import read_regular, sha256_bytes
 from campaign.keys import AttemptKey
 from campaign.paths import AllocationPaths, HomePaths
@@ -46,6 +46,24 @@ class View:
     """Which extensions are due for the candidate."""
     elsewhere: tuple[str, ...] = ()
     """Why jobs that may be under way cannot be asked for from here: they went to another cluster."""
+
+
+def require_here(view: View, what: str) -> None:
+    """Refuse what needs the word of the cluster to which jobs went that may be under way, where another one is reached.
+
+    Args:
+        view: What is known of all slots.
+        what: What is not done.
+
+    Raises:
+        StateError: There are such jobs.
+    """
+    if view.elsewhere:
+        raise StateError(
+            f"jobs of this campaign are under way on another cluster: {what}",
+            why="; ".join(view.elsewhere),
+            hint="give the command on a login node of that cluster, or with its SLURM_CONF",
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -232,6 +250,11 @@ def slurm_job(submission: Submission, allocation: Allocation, started: Started |
     if told.records is None:
         return Job(job=job, stage=JobStage.UNKNOWN, reason="; ".join(told.troubles), source="squeue")
     record = told.records.get(job)
+    if record is None and started is None and told.is_whole and job.partition("_")[0] in told.arrays:
+        # A task that is cancelled while it waits leaves its array without a trace; the others are still known. Where
+        # no accounting says that it never ran, it may have been unable to start the harness.
+        state = "" if told.troubles else "CANCELLED"
+        return Job(job=job, stage=JobStage.ENDED, state=state, reason="not in its array", source="squeue")
     outdated = record is not None and record.source == "sacct" and record.stage is not Stage.ENDED
     if record is None or outdated:
         said = f"not in the queue; accounting says {record.state}" if record is not None else "not in the queue"

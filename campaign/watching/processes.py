@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import pwd
 import signal
 import socket
 from collections.abc import Iterator
@@ -34,6 +35,14 @@ def read_machine() -> Machine:
     """Return this host and boot."""
     boot_id = (PROC / "sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
     return Machine(host=socket.gethostname(), boot_id=boot_id)
+
+
+def read_user() -> str:
+    """Return the name of the user that this process runs as; empty if the number has none here."""
+    try:
+        return pwd.getpwuid(os.geteuid()).pw_name
+    except KeyError:
+        return ""
 
 
 def read_start(pid: int) -> int | None:

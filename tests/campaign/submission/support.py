@@ -49,6 +49,11 @@ desk.hand_over(wish, order, print)
 """Submits, and is killed at one step."""
 
 
+def _names(command: Sequence[str]) -> list[str]:
+    """Return the names of the jobs that a command asks for."""
+    return next(part for part in command if part.startswith("--name=")).removeprefix("--name=").split(",")
+
+
 class KilledError(BaseException):
     """Stands for the end of the submitter: nothing that catches Exception may survive it."""
 
@@ -59,9 +64,19 @@ class Cluster:
 
     limit: int = 1001
     name: str = "there"
+    submit_limit: int | None = None
+    """MaxSubmitJobs of the user's association; None for a cluster that enforces no limits."""
+    tells_limits: bool = True
+    """Whether sacctmgr answers."""
+    states: Literal["PENDING", "RUNNING"] = "PENDING"
+    """In which state jobs begin."""
+    reason: str = "None"
+    """What the queue says of every job."""
     jobs: dict[str, tuple[str, str, float]] = field(default_factory=dict)
     """Job id to name, state and time of submission."""
     requests: list[Request] = field(default_factory=list)
+    tested: list[int] = field(default_factory=list)
+    """Sizes of the arrays that sbatch was asked about."""
     names: dict[tuple[str, ...], str] = field(default_factory=dict)
     """Job id by the command line that a node would run."""
     payloads: list[tuple[str, str]] = field(default_factory=list)
@@ -88,17 +103,31 @@ class Cluster:
         self.requests.append(request)
         if self.refusal and not self.made_all_the_same:
             return Answer(job="", array=False, process_start=0, error=self.refusal)
+        if over := self._over_limit(request):
+            return Answer(job="", array=False, process_start=0, error=over)
         job = str(next(self._ids))
         array = len(request.payloads) > 1
         for index in range(len(request.payloads)):
             name = f"{job}_{index}" if array else job
-            self.jobs[name] = (key, "PENDING", time.time())
+            self.jobs[name] = (key, self.states, time.time())
             self.names[request.payloads[index]] = name
         if self.after:
             self.after()
         if self.refusal:
             return Answer(job="", array=False, process_start=0, error=self.refusal)
         return Answer(job=job, array=array, process_start=0, error="")
+
+    def _num_live(self) -> int:
+        return sum(state in ("PENDING", "RUNNING") for _, state, _ in self.jobs.values())
+
+    def _over_limit(self, request: Request) -> str:
+        if self.submit_limit is None or self._num_live() + len(request.payloads) <= self.submit_limit:
+            return ""
+        return "sbatch: error: AssocMaxSubmitJobLimit\nBatch job submission failed: Job violates accounting/QOS policy"
+
+    def objection(self, request: Request) -> str:
+        self.tested.append(len(request.payloads))
+        return self._over_limit(request)
 
     def show(self, request: Request) -> str:
         return f"#!/bin/bash\n# {len(request.payloads)} jobs\n"
@@ -112,27 +141,48 @@ class Cluster:
     def run(self, command: Sequence[str]) -> str:
         if self.down:
             raise InfrastructureError(f"{command[0]} did not answer")
-        if command[:2] == ["scontrol", "--oneliner"]:
+        answers = {
+            "scontrol": self._scontrol,
+            "scancel": self._scancel,
+            "sacctmgr": self._sacctmgr,
+            "squeue": self._squeue,
+            "sacct": self._sacct,
+        }
+        return answers[command[0]](command)
+
+    def _scontrol(self, command: Sequence[str]) -> str:
+        if "partition" in command:
+            return "PartitionName=main Default=YES QoS=N/A State=UP\n"
+        if "job" in command:
             return self._show(command[-1])
-        if command[0] == "scontrol":
-            plugin = "none" if self.accounts == "none" else "slurmdbd"
-            return (
-                f"AccountingStorageType   = accounting_storage/{plugin}\n"
-                f"ClusterName             = {self.name}\n"
-                f"MaxArraySize = {self.limit}\n"
-            )
-        if command[0] == "scancel":
-            for job in command[2:]:
-                name, _, at = self.jobs[job]
-                self.jobs[job] = (name, "CANCELLED", at)
-            return ""
-        names = next(part for part in command if part.startswith("--name=")).removeprefix("--name=").split(",")
-        found = {job: one for job, one in self.jobs.items() if one[0] in names}
-        if command[0] == "squeue":
-            return "".join(f"{job}|{one[0]}|{one[1]}||{int(one[2])}|{int(one[2])}|None\n" for job, one in found.items())
-        if command[0] == "sacct":
-            return self._sacct(names)
-        raise AssertionError(f"unexpected command {command}")
+        plugin = "none" if self.accounts == "none" else "slurmdbd"
+        return (
+            f"AccountingStorageType   = accounting_storage/{plugin}\n"
+            f"ClusterName             = {self.name}\n"
+            f"MaxArraySize = {self.limit}\n"
+            f"AccountingStorageEnforce = {'none' if self.submit_limit is None else 'associations,limits'}\n"
+        )
+
+    def _scancel(self, command: Sequence[str]) -> str:
+        for job in command[2:]:
+            name, _, at = self.jobs[job]
+            self.jobs[job] = (name, "CANCELLED", at)
+        return ""
+
+    def _squeue(self, command: Sequence[str]) -> str:
+        if command[-1] == "--format=%u|%a|%q|%P":
+            return "me|acc|normal|main\n" * self._num_live()
+        found = {job: one for job, one in self.jobs.items() if one[0] in _names(command)}
+        return "".join(
+            f"{job}|{one[0]}|{one[1]}||{int(one[2])}|{int(one[2])}|{self.reason}\n" for job, one in found.items()
+        )
+
+    def _sacctmgr(self, command: Sequence[str]) -> str:
+        if not self.tells_limits:
+            raise InfrastructureError("sacctmgr failed with exit code 1")
+        if command[4] == "qos":
+            return "normal|||\n"
+        return "acc||\n" if "user=" in command else f"acc|||normal|{self.submit_limit}|\n"
 
     def _show(self, number: str) -> str:
         found = {job: one for job, one in self.jobs.items() if job.partition("_")[0] == number}
@@ -144,16 +194,17 @@ class Cluster:
         for job, (name, state, at) in found.items():
             array, _, index = job.partition("_")
             which = f"JobId=9{array}{index} ArrayJobId={array} ArrayTaskId={index}" if index else f"JobId={job}"
-            lines.append(f"{which} JobName={name} JobState={state} Reason=None Dependency=(null) SubmitTime={int(at)}\n")
+            said = f"JobName={name} JobState={state} Reason=None Dependency=(null) SubmitTime={int(at)}"
+            lines.append(f"{which} {said}\n")
         return "".join(lines)
 
-    def _sacct(self, names: Sequence[str]) -> str:
+    def _sacct(self, command: Sequence[str]) -> str:
         if self.accounts == "none":
             raise InfrastructureError("sacct failed with exit code 1", why="Slurm accounting storage is disabled")
         if self.accounts == "failing":
             raise InfrastructureError("sacct failed with exit code 1", why="Problem talking to the database")
         known = {**self.jobs, **self.forgotten} if self.accounts == "full" else {}
-        found = {job: one for job, one in known.items() if one[0] in names}
+        found = {job: one for job, one in known.items() if one[0] in _names(command)}
         return "".join(f"{job}|{one[0]}|{one[1]}|n1|{int(one[2])}|{int(one[2])}\n" for job, one in found.items())
 
     def environment(self, argv: tuple[str, ...]) -> dict[str, str]:
@@ -185,4 +236,5 @@ def make_desk(home: JobHome, cluster: Cluster, clock: Callable[[], float] = time
         observer=Observer(paths=home.paths, slurm=slurm, machine=machine, patience=patience),
         clock=clock,
         visible_devices="",
+        user="me",
     )
