@@ -30,6 +30,8 @@ class Told:
     """Whether every source answered: only then is a job absent that none of them knows."""
     elsewhere: Mapping[str, str] = field(default_factory=dict)
     """By submission, why its jobs cannot be asked for: they went to another cluster."""
+    arrays: frozenset[str] = frozenset()
+    """Numbers of the arrays of which the controller itself knows a task."""
     down: frozenset[str] = frozenset()
     """Lists of nodes that jobs wait for, of which every node is down."""
 
@@ -82,8 +84,13 @@ def ask_slurm(slurm: Slurm, submissions: Mapping[str, Submission], wanted: Mappi
         troubles=(*told.troubles, *far),
         is_whole=told.is_whole,
         elsewhere=elsewhere,
+        arrays=_arrays(told.records or {}),
         down=_ask_nodes(look, told.records or {}, own),
     )
+
+
+def _arrays(records: Mapping[str, JobRecord]) -> frozenset[str]:
+    return frozenset(job.partition("_")[0] for job, one in records.items() if "_" in job and one.source != "sacct")
 
 
 def _ask_here(look: Slurm, submissions: Mapping[str, Submission], wanted: Mapping[str, str], now: float) -> Told:
