@@ -238,50 +238,6 @@ def _shown_records(found: Mapping[str, str], line: str) -> Iterator[JobRecord]:
         )
 
 
-def parse_shown(text: str, key: str) -> list[JobRecord]:
-    """Parse ``scontrol --oneliner show job``.
-
-    Args:
-        text: What it printed.
-        key: The submission's key: a job with another name and another comment has only got the number.
-
-    Raises:
-        InfrastructureError: A line has another shape.
-    """
-    records = []
-    for line in filter(None, map(str.strip, text.splitlines())):
-        found: dict[str, str] = {}
-        for match in re.finditer(r"(\w+)=(\S*)", line):
-            found.setdefault(match[1], match[2])
-        missing = [name for name in ("JobId", "JobName", "JobState", "SubmitTime") if name not in found]
-        if missing:
-            raise InfrastructureError("scontrol answered in a form that is not understood", why=line[:200])
-        if key not in (found["JobName"], found.get("Comment")):
-            continue
-        records += _shown_records(found, line)
-    return records
-
-
-def _shown_records(found: Mapping[str, str], line: str) -> Iterator[JobRecord]:
-    reason = re.search(r" Reason=(.*?) Dependency=", line)
-    node = found.get("NodeList", "")
-    job = found["JobId"]
-    if "ArrayJobId" in found and "ArrayTaskId" in found:
-        tasks = found["ArrayTaskId"]
-        job = f"{found['ArrayJobId']}_{tasks if tasks.isdecimal() else f'[{tasks}]'}"
-    for task in tasks_of(job):
-        yield JobRecord(
-            job=task,
-            name=found["JobName"],
-            state=_state(found["JobState"]),
-            reason="" if reason is None or reason[1] == "None" else reason[1],
-            node="" if node == "(null)" else node,
-            submitted_at=_epoch(found["SubmitTime"]),
-            ended_at=_epoch(found.get("EndTime", "")) if stage_of(_state(found["JobState"])) is Stage.ENDED else 0.0,
-            source="scontrol",
-        )
-
-
 SQUEUE_FORMAT = "%i|%j|%T|%N|%V|%e|%r"
 SACCT_FORMAT = "JobID,JobName,State,NodeList,Submit,End"
 
@@ -336,37 +292,6 @@ def newest(records: Iterable[JobRecord], since: float) -> dict[str, JobRecord]:
 def _batches(names: Sequence[str]) -> Iterator[Sequence[str]]:
     for start in range(0, len(names), NAMES_PER_QUESTION):
         yield names[start : start + NAMES_PER_QUESTION]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Controller:
-    """What a controller says of itself."""
-
-    cluster: str
-    """The cluster's name; empty if it does not tell."""
-    array_limit: int
-    """Most tasks of one array."""
-    keeps_accounts: bool | None
-    """Whether there is an accounting database at all, whether or not it answers; None if it does not tell."""
-    enforces: frozenset[str]
-    """What of accounting is enforced, such as ``limits``."""
-
-
-def parse_controller(text: str) -> Controller:
-    """Parse ``scontrol show config``."""
-
-    def value(name: str) -> str | None:
-        match = re.search(rf"^{name}\s*=[ \t]*(.*?)[ \t]*$", text, flags=re.MULTILINE)
-        return match[1] if match else None
-
-    plugin, limit = value("AccountingStorageType"), value("MaxArraySize") or ""
-    return Controller(
-        cluster=value("ClusterName") or "",
-        # The largest index is one less than this number, and every array of ours begins at 0.
-        array_limit=max(1, int(limit)) if limit.isdecimal() else DEFAULT_ARRAY_LIMIT,
-        keeps_accounts=None if plugin is None else plugin not in NO_ACCOUNTS,
-        enforces=frozenset((value("AccountingStorageEnforce") or "").lower().split(",")),
-    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
