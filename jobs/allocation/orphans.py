@@ -17,7 +17,7 @@ from ..processes.marks import Mark, find_mark, read_stat
 
 PROC = Path("/proc")
 _MOST_SHOWN = 5
-_COMMAND_BYTES = 200
+_COMMAND_BYTES = 400
 _ENDED = ("Z", "X")
 
 
@@ -56,7 +56,8 @@ def describe(orphans: list[Orphan]) -> str:
     """Return in words why a node with these is refused."""
     shown = "; ".join(one.describe() for one in orphans[:_MOST_SHOWN])
     more = f"; and {len(orphans) - _MOST_SHOWN} more" if len(orphans) > _MOST_SHOWN else ""
-    return f"{len(orphans)} processes of an earlier job still run on this node, whose harness is gone: {shown}{more}"
+    some = "a process" if len(orphans) == 1 else f"{len(orphans)} processes"
+    return f"this node still runs {some} of an earlier job whose harness is gone: {shown}{more}"
 
 
 def _marked(proc: Path, user: int) -> Iterator[tuple[int, Mark]]:

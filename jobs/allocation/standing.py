@@ -21,7 +21,7 @@ from . import orphans
 from .conditions import Conditions
 from .machine import read_boot_id
 
-_LOOKS = 40
+_LOOKS = 20
 _PAUSE_S = 0.1
 
 
