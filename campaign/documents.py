@@ -36,6 +36,12 @@ class _DocumentMeta(msgspec.StructMeta):
         return super().__new__(mcs, name, bases, namespace, **{"kw_only": True, **options})
 
 
+def _refusal(error: msgspec.MsgspecError, where: str) -> EvidenceError:
+    """Return what to say of values that are not those of a document."""
+    reason, _, place = str(error).partition(" - at `$")
+    return EvidenceError(": ".join(filter(None, [place.removeprefix(".").removesuffix("`"), reason])), where=where)
+
+
 @dataclass_transform(kw_only_default=True, frozen_default=True)
 class Document(msgspec.Struct, metaclass=_DocumentMeta, frozen=True, forbid_unknown_fields=True):
     """Base of all models: frozen, no unknown fields, no silent conversion.
@@ -88,9 +94,12 @@ class Document(msgspec.Struct, metaclass=_DocumentMeta, frozen=True, forbid_unkn
         try:
             return msgspec.json.decode(data, type=cls)
         except msgspec.MsgspecError as error:
-            reason, _, place = str(error).partition(" - at `$")
-            what = ": ".join(filter(None, [place.removeprefix(".").removesuffix("`"), reason]))
-            raise EvidenceError(what, where=where) from error
+            raise _refusal(error, where) from error
+
+    @classmethod
+    def parse_again(cls, data: bytes) -> Self:
+        """Parse bytes that are known, by their digest, to be such a document: `parse` found them right before."""
+        return msgspec.json.decode(data, type=cls)
 
     @classmethod
     def read(cls, path: Path) -> Self:
@@ -1475,4 +1484,7 @@ class Entry(Document):
         Raises:
             EvidenceError: They are none.
         """
-        return kind.parse(files.dump_json(self.data), where=self.where)
+        try:
+            return msgspec.convert(self.data, kind, strict=True)
+        except msgspec.MsgspecError as error:
+            raise _refusal(error, self.where) from error

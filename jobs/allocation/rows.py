@@ -79,7 +79,7 @@ def run_tables(planned: PlannedAttempt, record: RunRecord) -> Tables:
 
 def _measured(record: SideRecord, measurement: Measurement, updates: int) -> dict[str, Cell]:
     # Where the worker's own peak cannot be read, the kernel's account of the ended process stands for it.
-    fallback = record.exit.max_rss_bytes if record.exit is not None else 0
+    fallback = record.ranks_rss_bytes or (record.exit.max_rss_bytes if record.exit is not None else 0)
     return {
         "warmup_updates": measurement.warmup_updates,
         "updates": updates,

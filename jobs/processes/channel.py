@@ -10,22 +10,25 @@ from __future__ import annotations
 import os
 import selectors
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from ..common.endings import EndedError, Ending
 from ..common.strict import Fields, compact_json, parse_json
 from .keeper import Exit, Keeper
-from .sidelog import SideLog
-from .signals import Signals
+from .sidelog import Output
 from .steps import Step
 
 T = TypeVar("T")
 MOST_ANSWER_BYTES = 16 << 20
 _READ_BYTES = 1 << 16
+_AGAIN_S = 0.01
+"""How soon a pipe that was full is tried again."""
 _SIGNAL_S = 0.25
 """How long the parent waits, after a side died, for the signal that may have been sent to both."""
+_GRACE_S = 1.0
+"""How long other workers are still heard after one has failed."""
 _ERRORS = {
     "crash": Ending.CRASH,
     "rubbish": Ending.RUBBISH,
@@ -54,6 +57,19 @@ class Answer:
         return self.answered_s - self.asked_s
 
 
+class Ears(Protocol):
+    """What hears that a wait shall end."""
+
+    fd: int
+    """Readable while there is something to hear."""
+
+    def check(self) -> None:
+        """Raise if a wait shall end."""
+
+    def wait(self, seconds: float) -> None:
+        """Wait for something to hear, but not longer."""
+
+
 class _WorkerDiedError(Exception):
     """The worker has ended; how, the keeper knows."""
 
@@ -66,9 +82,18 @@ class Channel:
         log: Takes what the side prints.
         signals: Ends every wait.
         name: Stands before the reason of an ending, where it would not be clear whose it is.
+        errors: What the other end may call an error, and how the attempt ends then.
     """
 
-    def __init__(self, keeper: Keeper, log: SideLog, signals: Signals, name: str = "") -> None:
+    def __init__(
+        self,
+        keeper: Keeper,
+        log: Output,
+        signals: Ears,
+        name: str = "",
+        errors: Mapping[str, Ending] = _ERRORS,
+    ) -> None:
+        self._errors = errors
         self._keeper = keeper
         self._log = log
         self._signals = signals
@@ -82,6 +107,11 @@ class Channel:
         self._selector = selectors.DefaultSelector()
         for fd in (keeper.answer_fd, keeper.log_fd, keeper.report_fd, signals.fd):
             self._selector.register(fd, selectors.EVENT_READ)
+
+    @property
+    def answered_s(self) -> float:
+        """When the last answer was read, on the monotonic clock."""
+        return self._answered_s
 
     def named(self, text: str) -> str:
         """Return a reason with the name of this end of the conversation before it."""
@@ -182,6 +212,61 @@ class Channel:
         except _WorkerDiedError:
             return
 
+    # --- beside other channels ----------------------------------------------------------------------------------------
+
+    def fileno(self) -> int:
+        """Return a descriptor that is readable whenever `look` has something to take."""
+        return self._selector.fileno()
+
+    @property
+    def has_answer(self) -> bool:
+        """Whether an answer is complete, so that `answer` takes no time."""
+        return b"\n" in self._received
+
+    @property
+    def has_error(self) -> bool:
+        """Whether an answer is complete that says that the command failed."""
+        line, found, _ = self._received.partition(b"\n")
+        try:
+            return bool(found) and "error" in parse_json(bytes(line))
+        except ValueError:
+            return True
+
+    @property
+    def is_sending(self) -> bool:
+        """Whether a part of the last command is still to be written."""
+        return bool(self._unsent)
+
+    def look(self) -> bool:
+        """Take whatever is there, without waiting; return whether the worker has ended after an answer.
+
+        Raises:
+            EndedError: It ended before, or printed or sent too much.
+            InterruptedAttemptError: A signal came.
+        """
+        try:
+            ended = self._take_ready(0.0)
+        except _WorkerDiedError:
+            raise self._death(self._what) from None
+        return ended
+
+    def hang(self) -> EndedError:
+        """Return the ending of an attempt whose worker does not answer within the limit."""
+        shown = f"; last lines:\n{self._log.tail()}" if self._log.tail() else ""
+        return EndedError(Ending.HANG, f"{self._what}: no answer within the limit{shown}")
+
+    def failure(self) -> EndedError:
+        """Return the ending that an answer with an error means."""
+        try:
+            self.answer(0.0)
+        except EndedError as error:
+            return error
+        return EndedError(Ending.RUBBISH, f"{self._what}: an error that is none")
+
+    def death(self) -> EndedError:
+        """Return the ending of an attempt whose worker has ended although it is still needed."""
+        return self._death(self._what)
+
     def drain(self) -> None:
         """Take what the side printed and nobody has read yet; for after its end."""
         while data := _read(self._keeper.log_fd):
@@ -193,23 +278,30 @@ class Channel:
 
     def _step(self, deadline: float, what: str) -> None:
         """Wait for one event and take it."""
-        if self._unsent:
-            self._unsent = self._unsent[_write(self._keeper.command_fd, self._unsent) :]
+        self._what = what
         left_s = deadline - time.monotonic()
         if left_s <= 0:
-            shown = f"; last lines:\n{self._log.tail()}" if self._log.tail() else ""
-            raise EndedError(Ending.HANG, f"{what}: no answer within the limit{shown}")
+            raise self.hang()
+        self._take_ready(left_s)
+
+    def _take_ready(self, left_s: float) -> bool:
+        """Wait for at most so long for one event and take it; return whether the worker has ended after an answer."""
+        if self._unsent:
+            self._unsent = self._unsent[_write(self._keeper.command_fd, self._unsent) :]
         # A pipe that is full is tried again soon: that happens only with a configuration of more than 64 KiB.
-        ready = {key.fd for key, _ in self._selector.select(min(left_s, 0.01) if self._unsent else left_s)}
+        ready = {key.fd for key, _ in self._selector.select(min(left_s, _AGAIN_S) if self._unsent else left_s)}
         self._signals.check()
         if self._keeper.answer_fd in ready:
-            self._take_answer(what)
+            self._take_answer(self._what)
         if self._keeper.log_fd in ready:
             self._take_log()
-        if self._keeper.report_fd in ready and b"\n" not in self._received:
-            self._take_answer(what)
-            if b"\n" not in self._received:
+        if self._keeper.report_fd not in ready:
+            return False
+        if not self.has_answer:
+            self._take_answer(self._what)
+            if not self.has_answer:
                 raise _WorkerDiedError
+        return True
 
     def _take_answer(self, what: str) -> None:
         data = _read(self._keeper.answer_fd)
@@ -228,7 +320,7 @@ class Channel:
 
     def _parse(self, line: bytes, what: str) -> Fields:
         try:
-            value, error = _parse_reply(line, self._number)
+            value, error = _parse_reply(line, self._number, self._errors)
         except ValueError as fault:
             raise EndedError(Ending.RUBBISH, f"{what}: {fault}: {line[:200]!r}") from fault
         if error is not None:
@@ -243,7 +335,42 @@ class Channel:
         return EndedError(*explain_death(found, what, self._log.tail()))
 
 
-def _parse_reply(line: bytes, number: int) -> tuple[dict[str, Any], tuple[Ending, str] | None]:
+def await_answers(channels: Sequence[Channel], limit_s: float, *, may_end: bool = False) -> None:
+    """Wait until every one of some workers has answered; what each of them prints is taken meanwhile.
+
+    Args:
+        channels: The conversations, in each of which a command was sent.
+        limit_s: How long to wait, for all of them together.
+        may_end: Whether a worker may end once it has answered, as it does when it was told to close.
+
+    Raises:
+        EndedError: One did not answer, ended, or printed or sent too much.
+        InterruptedAttemptError: A signal came.
+    """
+    deadline = time.monotonic() + limit_s
+    failed: Channel | None = None
+    with selectors.DefaultSelector() as selector:
+        for channel in channels:
+            selector.register(channel, selectors.EVENT_READ, channel)
+        while missing := [channel for channel in channels if not channel.has_answer]:
+            if failed is None and (failed := next((one for one in channels if one.has_error), None)) is not None:
+                # What it lacks may be another one, whose end says more than the error that came of it.
+                deadline = min(deadline, time.monotonic() + _GRACE_S)
+            left_s = deadline - time.monotonic()
+            if left_s <= 0:
+                raise missing[0].hang() if failed is None else failed.failure()
+            sending = [channel for channel in missing if channel.is_sending]
+            ready = {key.data for key, _ in selector.select(min(left_s, _AGAIN_S) if sending else left_s)}
+            for channel in (one for one in channels if one in ready or one in sending):
+                if channel.look():
+                    if not may_end:
+                        raise channel.death()
+                    selector.unregister(channel)
+
+
+def _parse_reply(
+    line: bytes, number: int, errors: Mapping[str, Ending]
+) -> tuple[dict[str, Any], tuple[Ending, str] | None]:
     """Return the value of a worker's reply to the command of a number; or its error, as ending and reason.
 
     Raises:
@@ -261,9 +388,9 @@ def _parse_reply(line: bytes, number: int) -> tuple[dict[str, Any], tuple[Ending
     reply.done()
     kind, text = error.text("kind"), error.text("text")
     error.done()
-    if kind not in _ERRORS:
+    if kind not in errors:
         raise ValueError(f"an error of unknown kind {kind!r}")
-    return {}, (_ERRORS[kind], text)
+    return {}, (errors[kind], text)
 
 
 def explain_death(found: Exit, what: str, last_lines: str) -> tuple[Ending, str]:

@@ -4,11 +4,33 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import Protocol
 
 from ..common.endings import EndedError, Ending
 
 _TAIL_BYTES = 4096
 _TAIL_LINES = 12
+
+
+class Output(Protocol):
+    """What takes the output of a process."""
+
+    @property
+    def output_bytes(self) -> int:
+        """What was printed, kept or not."""
+
+    @property
+    def is_truncated(self) -> bool:
+        """Whether more was printed than is kept."""
+
+    def add(self, data: bytes) -> None:
+        """Take what was printed; raises EndedError if it is too much."""
+
+    def flush(self) -> None:
+        """Write what was taken; called between commands."""
+
+    def tail(self) -> str:
+        """Return the last lines as text."""
 
 
 class SideLog:
@@ -26,7 +48,6 @@ class SideLog:
         self._pending = bytearray()
         self._last = b""
         self.output_bytes = 0
-        """What the side printed, kept or not."""
 
     @property
     def is_truncated(self) -> bool:
@@ -53,8 +74,7 @@ class SideLog:
 
     def tail(self) -> str:
         """Return the last lines as text."""
-        text = self._last.decode("utf-8", "backslashreplace")
-        return "\n".join(text.splitlines()[-_TAIL_LINES:])
+        return _tail(self._last)
 
     def close(self) -> None:
         """Write the rest and close the file."""
@@ -62,3 +82,106 @@ class SideLog:
             self.flush()
         finally:
             self._stream.close()
+
+
+class RankLog:
+    """What one of several processes of a side prints, in the log that they share: each line says whose it is.
+
+    Args:
+        log: The log of them all.
+        rank: The number of the process.
+    """
+
+    def __init__(self, log: Output, rank: int) -> None:
+        self._log = log
+        self._prefix = f"[{rank}] ".encode()
+        self._line = b""
+        self._last = b""
+
+    @property
+    def output_bytes(self) -> int:
+        """What all of them printed, kept or not."""
+        return self._log.output_bytes
+
+    @property
+    def is_truncated(self) -> bool:
+        """Whether they printed more than is kept."""
+        return self._log.is_truncated
+
+    def add(self, data: bytes) -> None:
+        """Take what the process printed; a line that is not yet whole waits for its end.
+
+        Raises:
+            EndedError: The processes printed more than they may.
+        """
+        self._last = (self._last + data)[-_TAIL_BYTES:]
+        *lines, self._line = (self._line + data).split(b"\n")
+        if len(self._line) > _TAIL_BYTES:
+            lines, self._line = [*lines, self._line], b""
+        if lines:
+            self._log.add(b"".join(self._prefix + line + b"\n" for line in lines))
+
+    def flush(self) -> None:
+        """Write what was taken; it may raise that the disk is full."""
+        self._log.flush()
+
+    def tail(self) -> str:
+        """Return the last lines of the process as text."""
+        return _tail(self._last)
+
+    def close(self) -> None:
+        """Hand over a line that has no end.
+
+        Raises:
+            EndedError: The processes printed more than they may.
+        """
+        if self._line:
+            line, self._line = self._line, b""
+            self._log.add(self._prefix + line + b"\n")
+
+
+class HeldLog:
+    """The output of a side's processes on a further node, held there until it is fetched.
+
+    Args:
+        most_bytes: What they may print.
+    """
+
+    def __init__(self, most_bytes: int) -> None:
+        self._most_bytes = most_bytes
+        self._held = bytearray()
+        self.output_bytes = 0
+
+    @property
+    def is_truncated(self) -> bool:
+        """Whether more was printed than is kept."""
+        return self.output_bytes > self._most_bytes
+
+    def add(self, data: bytes) -> None:
+        """Take what was printed.
+
+        Raises:
+            EndedError: It is more than may be.
+        """
+        room = max(0, self._most_bytes - self.output_bytes)
+        self.output_bytes += len(data)
+        self._held += data[:room]
+        if self.is_truncated:
+            raise EndedError(Ending.OUTPUT_FLOOD, f"the side printed more than {self._most_bytes} bytes")
+
+    def flush(self) -> None:
+        """Do nothing: it is fetched."""
+
+    def tail(self) -> str:
+        """Return the last lines as text."""
+        return _tail(bytes(self._held[-_TAIL_BYTES:]))
+
+    def fetch(self, most_bytes: int) -> bytes:
+        """Return the next part of what was printed; empty once there is no more."""
+        part = bytes(self._held[:most_bytes])
+        del self._held[:most_bytes]
+        return part
+
+
+def _tail(data: bytes) -> str:
+    return "\n".join(data.decode("utf-8", "backslashreplace").splitlines()[-_TAIL_LINES:])

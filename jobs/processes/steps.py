@@ -22,6 +22,11 @@ class Begun(Generic[T]):
         self._value: list[T] = []
         self.advance()
 
+    @property
+    def has_ended(self) -> bool:
+        """Whether nothing of it is left to do."""
+        return bool(self._value)
+
     def advance(self) -> bool:
         """Go on to where it would wait again; return whether it has ended."""
         if not self._value:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from typing import Any
 
@@ -10,6 +11,8 @@ from ..processes.serving import SideError
 
 MOST_PROGRESS = 1000
 """Entries of what ``progress`` returns."""
+MOST_EXAMPLES = 1 << 17
+"""Examples that one process takes in one update."""
 MOST_TEXT = 10_000
 """Characters of a name or text in it."""
 
@@ -107,3 +110,21 @@ def _progress_problem(key: Any, item: Any) -> str:
     if any(len(text) > MOST_TEXT for text in texts):
         return f"more than {MOST_TEXT} characters"
     return "" if all(plain_unicode(text) == text for text in texts) else "not what UTF-8 can hold"
+
+
+def check_examples(value: Any) -> list[int]:
+    """Return what ``examples`` yielded.
+
+    Raises:
+        SideError: It is no iterable of integers, or of too many.
+    """
+    try:
+        found = list(itertools.islice(iter(value), MOST_EXAMPLES + 1))
+    except TypeError as error:
+        raise SideError("rubbish", f"examples() returned a {type(value).__name__}, which cannot be iterated") from error
+    if len(found) > MOST_EXAMPLES:
+        raise SideError("rubbish", f"examples() yielded more than {MOST_EXAMPLES} for one step")
+    for item in found:
+        if type(item) is not int or abs(item) > MOST_COUNT:
+            raise SideError("rubbish", f"examples() yielded {_shown(item)}, not an int")
+    return found

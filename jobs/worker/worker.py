@@ -21,7 +21,7 @@ from ..processes.opened import Opened
 from ..processes.serving import SideError, serve
 from . import devices
 from .matched_updates import Matched
-from .returned import check_counts, check_engaged, check_evaluation, check_loss, check_progress
+from .returned import check_counts, check_engaged, check_evaluation, check_examples, check_loss, check_progress
 
 REQUIRED = ("updates", "sync")
 OPTIONAL = (
@@ -151,6 +151,10 @@ class Worker:
     def do_progress(self, _command: dict[str, Any]) -> dict[str, Any]:
         """Say where the training stands."""
         return {"progress": check_progress(self._adapter.progress())}
+
+    def do_examples(self, command: dict[str, Any]) -> dict[str, Any]:
+        """Say which examples this process takes in one update."""
+        return {"examples": check_examples(self._adapter.examples(command["step"]))}
 
     def do_engaged(self, _command: dict[str, Any]) -> dict[str, Any]:
         """Say which path really runs."""

@@ -1,0 +1,111 @@
+"""Attempts whose sides have several processes: the ranks of the first node here, those of further nodes through them."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Sequence
+
+from ..common.endings import EndedError, Ending
+from ..common.layout import AttemptFolder
+from ..common.plan import PlannedAttempt, Workload
+from ..measurement.crew import Crew, RankRecord, manning
+from ..measurement.examples import METHOD, Proof
+from ..measurement.measuring import measure_side, run_ranked_pilot
+from ..measurement.session import Setting, SideRecord, running
+from ..processes.ranks import LOOPBACK, Rank, find_free_port, number_ranks
+from ..processes.sidelog import SideLog
+from ..processes.steps import alone
+from .context import Context, set_up, undisturbed
+from .machine import Device
+
+_ALONE = "one process alone"
+
+
+def run_ranked(context: Context, planned: PlannedAttempt, folder: AttemptFolder, record: SideRecord) -> None:
+    """Run one side of an attempt at a workload that asks for several processes.
+
+    Raises:
+        EndedError: The attempt ends here.
+        InterruptedAttemptError: A signal came.
+    """
+    workload = context.protocol.workloads[planned.workload]
+    record.topology = (workload.processes, workload.nodes)
+    log = SideLog(folder.log(record.side), context.protocol.limits.log_bytes)
+    ranks = _number(context, workload)
+    with contextlib.ExitStack() as stack:
+        own = [rank for rank in ranks if rank.node == 0]
+        settings = [stack.enter_context(set_up(context, planned, record.side, rank)) for rank in own]
+        stack.enter_context(undisturbed(context, planned, record.side))
+        stack.enter_context(contextlib.closing(log))
+        crew = _crew(context, settings, record, ranks, log)
+        if planned.kind == "pilot":
+            _run_pilot(context, planned, record, log, crew)
+        else:
+            look = context.surroundings.read
+            measure_side(crew, record, context.signals, updates=planned.updates, look=look)
+
+
+def _number(context: Context, workload: Workload) -> tuple[Rank, ...]:
+    """Return the ranks of one run of a side, which finds rank 0 at a port of its own.
+
+    Raises:
+        EndedError: This node has fewer devices than ranks.
+    """
+    devices = context.place.device.devices
+    if context.protocol.device != "cpu" and 0 < len(devices) < workload.per_node:
+        text = f"the allocation has {len(devices)} devices on this node, for {workload.per_node} processes"
+        raise EndedError(Ending.HARNESS_ERROR, text)
+    return number_ranks(workload.processes, workload.nodes, LOOPBACK, find_free_port())
+
+
+def device_of(device: Device, rank: Rank) -> str:
+    """Return what one rank computes on, so that two runs share it only if they used the same."""
+    is_listed = rank.local_rank < len(device.devices) and device.devices[rank.local_rank]["uuid"]
+    return str(device.devices[rank.local_rank]["uuid"]) if is_listed else device.identity
+
+
+@contextlib.contextmanager
+def _crew(
+    context: Context, settings: Sequence[Setting], record: SideRecord, ranks: Sequence[Rank], log: SideLog
+) -> Iterator[Crew]:
+    """Start all ranks of a side; when the context is left nothing of it is alive on any node.
+
+    Raises:
+        EndedError: The attempt ends here.
+    """
+    told = [
+        RankRecord(
+            rank=rank,
+            node=str(context.place.host["node"]),
+            device=device_of(context.place.device, rank),
+            record=SideRecord(side=record.side, position=record.position),
+        )
+        for rank in ranks
+    ]
+    with manning(settings, record, told, log, context.signals) as (crew, _stack):
+        yield crew
+
+
+def _run_pilot(
+    context: Context,
+    planned: PlannedAttempt,
+    record: SideRecord,
+    log: SideLog,
+    crew: contextlib.AbstractContextManager[Crew],
+) -> None:
+    """Run a pilot, and prove that the ranks take the examples that one process would."""
+    proof = Proof()
+    run_ranked_pilot(crew, record, context.signals, needed=(METHOD,), ask=proof.ask)
+    rank = number_ranks(1, 1, LOOPBACK, find_free_port())[0]
+    # Of this process nothing but what it takes is of interest: how the side ran is known from its ranks.
+    apart = SideRecord(side=record.side, position=record.position)
+    with (
+        set_up(context, planned, record.side, rank) as setting,
+        context.signals.watching(),
+        running(setting, apart, log, context.signals, name=_ALONE) as session,
+    ):
+        alone(session.start())
+        alone(session.build())
+        record.examples = proof.compare(session)
+        alone(session.leave())
+    record.output_bytes, record.output_truncated = log.output_bytes, log.is_truncated

@@ -1,0 +1,119 @@
+"""A small home whose one workload asks for several processes, and a trainer of plain Python whose ranks meet."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from tests.support.harness import Bench, make_bench
+
+BATCH = 12
+ADAPTER = '''"""A trainer whose ranks add up what they did after every update, through rank 0."""
+import os
+import socket
+import time
+
+BATCH = 12
+
+
+class Meeting:
+    """Sums over all ranks."""
+
+    def __init__(self):
+        self.rank, self.world = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+        place = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
+        self.others = []
+        if self.world == 1:
+            return
+        if self.rank:
+            self.others = [self._reach(place)]
+        else:
+            with socket.create_server(place) as server:
+                self.others = [server.accept()[0] for _ in range(self.world - 1)]
+        self.files = [other.makefile("rwb", buffering=0) for other in self.others]
+
+    def _reach(self, place):
+        while True:
+            try:
+                return socket.create_connection(place)
+            except ConnectionRefusedError:
+                time.sleep(0.005)
+
+    def add(self, value):
+        if self.world == 1:
+            return value
+        if self.rank:
+            self.files[0].write(b"%d\\n" % value)
+            return self._read(self.files[0])
+        total = value + sum(self._read(file) for file in self.files)
+        for file in self.files:
+            file.write(b"%d\\n" % total)
+        return total
+
+    def _read(self, file):
+        line = file.readline()
+        if not line:
+            raise ConnectionError("another rank is gone")
+        return int(line)
+
+    def close(self):
+        for other in self.others:
+            other.close()
+
+
+class Runner:
+    def __init__(self, config, seed, device):
+        self.config, self.device, self.count, self.total = config, device, 0, 0
+        self.meeting = Meeting()
+        self.rank, self.world = self.meeting.rank, self.meeting.world
+
+    def updates(self, n):
+        for _ in range(n):
+            time.sleep(0.002)
+            self.total = self.meeting.add(self.config["tokens"])
+            self.count += 1
+        return n, n, 0, n * self.config["tokens"]
+
+    def sync(self):
+        pass
+
+    def loss(self):
+        return 1.0 / (1.0 + self.count)
+
+    def examples(self, step):
+        return iter(range(step * BATCH, (step + 1) * BATCH)[self.rank :: self.world])
+
+    def engaged(self):
+        return {"path": "meeting", "sum": self.total, "device": self.device}
+
+    def close(self):
+        self.meeting.close()
+
+
+def build(config, *, seed, device):
+    return Runner(config, seed, device)
+'''
+
+
+def misbehaving(body: str) -> str:
+    """Return an adapter whose runner overrides something.
+
+    Args:
+        body: Methods of the class, not indented.
+    """
+    indented = "".join(f"    {line}\n" if line else "\n" for line in body.splitlines())
+    start, end = ADAPTER.split("\n\ndef build")
+    bad = f"{start}\n\nclass Bad(Runner):\n{indented}\n\ndef build{end}"
+    return bad.replace("return Runner(config", "return Bad(config")
+
+
+def make_ranked_bench(
+    root: Path, baseline: str = ADAPTER, candidate: str = ADAPTER, *, processes: int = 2, nodes: int = 1, **changes: Any
+) -> Bench:
+    """Create a home with two frozen sides whose workload asks for several processes; see `make_bench`."""
+    bench = make_bench(root, baseline, candidate, **changes)
+    (workload,) = bench.protocol.workloads
+    several = workload.replace(processes=processes, nodes=nodes)
+    bench.protocol = bench.protocol.replace(workloads=(several,))
+    bench.paths.protocol.write_bytes(bench.protocol.to_bytes())
+    return bench
