@@ -15,16 +15,13 @@ from campaign.errors import InfrastructureError
 from campaign.watching.scheduler import LOOK_S, Slurm
 
 REFUSALS = (
-    "AssocMaxSubmitJobLimit",
-    "AssocGrpSubmitJobsLimit",
-    "QOSMaxSubmitJobPerUserLimit",
-    "QOSMaxSubmitJobPerAccountLimit",
-    "QOSGrpSubmitJobsLimit",
     "Job violates accounting/QOS policy",
     "Slurm temporarily unable to accept job",
     "Resource temporarily unavailable",
 )
-"""What of sbatch's words means that it would take fewer jobs, or the same ones later."""
+"""What of sbatch's words means that it would take fewer jobs, or the same ones later, if no other limit is named."""
+_NAMED = re.compile(r"\b(?:Assoc|QOS)[A-Z][A-Za-z]*")
+"""A limit by name: of these, those on submitted jobs have that in their names, such as AssocMaxSubmitJobLimit."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,7 +93,8 @@ class NoRoomError(InfrastructureError):
 
 def is_refusal(said: str) -> bool:
     """Return whether sbatch's words name a limit on the jobs in the queue."""
-    return any(word in said for word in REFUSALS)
+    named = _NAMED.findall(said)
+    return any("Submit" in name for name in named) or (not named and any(word in said for word in REFUSALS))
 
 
 def fit(room: Room, array_limit: int) -> int:

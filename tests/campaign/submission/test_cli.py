@@ -291,3 +291,64 @@ def test_the_commands_import_nothing_heavy() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+def test_without_room_for_a_single_job_the_command_says_so_and_exits_6(
+    capsys: pytest.CaptureFixture[str], home: JobHome, cluster: Cluster
+) -> None:
+    cluster.submit_limit = 0
+    code, _, err = run(capsys, home, "submit", "--cluster", "slurm", "--yes")
+    assert code == 6
+    assert "4 allocation(s) are left until Slurm has room for them: MaxSubmitJobs of the association is 0" in err
+    assert "no attempt is used up" in err
+    assert "intent" not in home.acts()
+
+
+def test_without_waiting_what_fits_is_submitted_and_the_rest_named(
+    capsys: pytest.CaptureFixture[str], home: JobHome, cluster: Cluster
+) -> None:
+    cluster.submit_limit = 3
+    code, _, err = run(capsys, home, "submit", "--cluster", "slurm", "--yes")
+    assert code == 0
+    assert "1 allocation(s) are left until Slurm has room" in err
+    assert [len(one.payloads) for one in cluster.requests] == [3]
+
+
+@pytest.mark.parametrize("tells_limits", [True, False])
+def test_waiting_goes_on_with_the_rest_as_room_comes(
+    capsys: pytest.CaptureFixture[str],
+    home: JobHome,
+    cluster: Cluster,
+    monkeypatch: pytest.MonkeyPatch,
+    tells_limits: bool,
+) -> None:
+    cluster.submit_limit, cluster.tells_limits = 3, tells_limits
+    monkeypatch.setattr("campaign.cli.submit.time.sleep", lambda _: run_jobs(home, cluster))
+    value = run_json(capsys, home, "submit", "--cluster", "slurm", "--yes", "--wait")
+    assert value["slots"] == {"completed": 10}
+    assert max(len(one.payloads) for one in cluster.requests) <= 3
+    assert home.acts().count("not_submitted") == 0
+    assert home.doubles() == []
+
+
+def test_waiting_for_room_that_never_comes_ends_with_exit_6(
+    capsys: pytest.CaptureFixture[str], home: JobHome, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster.submit_limit = 0
+    slept: list[float] = []
+    monkeypatch.setattr("campaign.cli.submit.time.sleep", slept.append)
+    assert run(capsys, home, "submit", "--cluster", "slurm", "--yes", "--wait")[0] == 6
+    assert 3600.0 < sum(slept) < 4 * 3600.0
+    assert cluster.requests == []
+
+
+def test_waiting_for_hopeless_jobs_ends_with_exit_6_and_the_command_that_ends_them(
+    capsys: pytest.CaptureFixture[str], home: JobHome, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster.reason = "PartitionTimeLimit"
+    monkeypatch.setattr("campaign.cli.submit.time.sleep", lambda _: None)
+    code, _, err = run(capsys, home, "submit", "--cluster", "slurm", "--yes", "--wait")
+    assert code == 6
+    assert "4 job(s), such as 100_0: PartitionTimeLimit" in err
+    assert "campaign cancel" in err
+    assert "PartitionTimeLimit: its time limit is over" in run(capsys, home, "status")[1]

@@ -22,6 +22,7 @@ from campaign.record.ledger import read_entries
 from campaign.submission import acts
 from campaign.submission.desk import Desk, Order, Wish
 from campaign.submission.ending import cancel
+from campaign.submission.limits import NoRoomError
 from campaign.watching.scheduler import Slurm
 from campaign.watching.state import AttemptState, SlotState
 from tests.campaign.submission.support import Cluster, KilledError, make_desk
@@ -542,3 +543,101 @@ def test_the_payload_starts_the_frozen_harness_safely(home: JobHome, cluster: Cl
     assert argv[:4] == (sys.executable, "-P", "-s", "-X")
     assert argv[4].startswith("pycache_prefix=")
     assert argv[5:7] == (str(home.paths.launcher), "allocation")
+
+
+def test_what_does_not_fit_a_limit_is_left_and_follows_as_room_comes(home: JobHome, cluster: Cluster) -> None:
+    cluster.submit_limit = 3
+    desk = make_desk(home, cluster)
+
+    def go() -> Order:
+        desk.settle(quiet)
+        order = desk.order(WISH, desk.view(CANDIDATE), desk.array_limit("slurm"), desk.room("slurm"))
+        if order.all:
+            desk.hand_over(WISH, order, quiet)
+        return order
+
+    first = go()
+    assert ([len(one.allocations) for one in first.all], first.num_left) == ([3], 1)
+    assert first.left_text.endswith("MaxSubmitJobs of the association is 3 and 0 of that are used up")
+    full = go()
+    assert (full.all, full.num_left) == ((), 1)
+    run_jobs(home, cluster)
+    last = go()
+    assert sum(len(one.allocations) for one in last.all) == 3
+    assert last.num_left > 0
+    assert cluster.tested == [3, 3]
+    assert home.acts().count("not_submitted") == 0
+
+
+def test_a_limit_that_only_sbatch_knows_leaves_nothing_in_the_ledger(home: JobHome, cluster: Cluster) -> None:
+    cluster.submit_limit, cluster.tells_limits = 3, False
+    desk = make_desk(home, cluster)
+    order = desk.order(WISH, desk.view(CANDIDATE), desk.array_limit("slurm"), desk.room("slurm"))
+    with pytest.raises(NoRoomError) as refused:
+        desk.hand_over(WISH, order, quiet)
+    assert refused.value.exit_code == 6
+    assert (refused.value.num_jobs, cluster.requests) == (4, [])
+    assert "AssocMaxSubmitJobLimit" in refused.value.why
+    assert home.acts() == ["froze_baseline", "froze_candidate"]
+
+
+def test_the_cluster_is_recorded_before_and_after_a_job_exists(home: JobHome, cluster: Cluster) -> None:
+    submit(make_desk(home, cluster))
+    told = [entry.data["cluster_name"] for entry in read_entries(home.paths) if entry.act in ("intent", "submitted")]
+    assert told == ["there", "there"]
+
+
+def test_a_controller_that_does_not_answer_leaves_nothing_in_the_ledger(home: JobHome, cluster: Cluster) -> None:
+    desk = make_desk(home, cluster)
+    order = order_of(desk)
+    cluster.down = True
+    with pytest.raises(InfrastructureError):
+        desk.hand_over(WISH, order, quiet)
+    assert "intent" not in home.acts()
+
+
+def test_an_interrupted_submission_is_not_looked_for_on_another_cluster(home: JobHome, cluster: Cluster) -> None:
+    def die() -> None:
+        raise KilledError
+
+    cluster.after = die
+    with pytest.raises(KilledError):
+        submit(make_desk(home, cluster))
+    cluster.after = None
+    elsewhere = Cluster(name="elsewhere")
+    with pytest.raises(StateError, match="it is open whether") as refused:
+        make_desk(home, elsewhere).settle(quiet)
+    assert refused.value.why == "submitted to cluster there; this host's commands reach elsewhere"
+    assert home.acts()[-1] == "intent"
+    make_desk(home, cluster).settle(quiet)
+    assert home.acts()[-1] == "submitted"
+
+
+def test_jobs_of_another_cluster_are_neither_lost_nor_doubled_nor_cancelled(home: JobHome, cluster: Cluster) -> None:
+    submit(make_desk(home, cluster))
+    desk = make_desk(home, Cluster(name="elsewhere"), lambda: time.time() + 86400.0)
+    desk.settle(quiet)
+    assert set(states(desk).values()) == {SlotState.UNKNOWN, SlotState.PLANNED}
+    with pytest.raises(StateError, match="nothing more is submitted"):
+        order_of(desk)
+    with pytest.raises(StateError, match="nothing is cancelled"):
+        cancel(desk, "enough", quiet)
+    assert home.acts()[-1] == "submitted"
+    assert set(states(make_desk(home, cluster)).values()) == {SlotState.PENDING, SlotState.PLANNED}
+
+
+def test_after_its_jobs_have_ended_a_campaign_may_go_on_on_another_cluster(home: JobHome, cluster: Cluster) -> None:
+    submit(make_desk(home, cluster))
+    run_jobs(home, cluster)
+    assert len(submit(make_desk(home, Cluster(name="elsewhere"))).choice.slots) == 12
+
+
+def test_a_hopeless_job_says_so_and_why(home: JobHome, cluster: Cluster) -> None:
+    cluster.reason = "PartitionTimeLimit"
+    desk = make_desk(home, cluster)
+    submit(desk)
+    (said,) = {one.reason for one in desk.view(CANDIDATE).attempts.values()}
+    assert said.startswith("PartitionTimeLimit: its time limit is over the partition's")
+    assert all(one.hopeless for one in desk.view(CANDIDATE).attempts.values())
+    cluster.become("RUNNING")
+    assert not any(one.hopeless for one in desk.view(CANDIDATE).attempts.values())

@@ -3,13 +3,24 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 
 import pytest
 
 from acceptance.formats import Ending
-from campaign.errors import InfrastructureError
+from campaign.errors import InfrastructureError, StateError
 from campaign.submission.acts import History
-from campaign.submission.wait import SILENT_POLLS, Pace, pauses, wait_for_jobs
+from campaign.submission.limits import NoRoomError
+from campaign.submission.wait import (
+    ROOM_TRIES,
+    SILENT_POLLS,
+    SURE_S,
+    Pace,
+    Squeeze,
+    pauses,
+    wait_for_jobs,
+    when_room_may_have_come,
+)
 from campaign.watching.observation import View
 from campaign.watching.state import AttemptState, AttemptStatus
 
@@ -59,3 +70,67 @@ def test_a_submission_that_was_interrupted_is_not_waited_for() -> None:
 
     found = wait_for_jobs(lambda: view(AttemptState.INTERRUPTED), PACE, sleep=refuse, show=lambda _: None)
     assert [status.state for status in found.attempts.values()] == [AttemptState.INTERRUPTED]
+
+
+def pending(**hopeless: str) -> View:
+    """Return a view of waiting jobs, by allocation with why they are hopeless, if they are."""
+    attempts = [
+        AttemptStatus(
+            slot=name, attempt=1, allocation=name, job=f"7_{index}", state=AttemptState.PENDING, ending=None,
+            reason=why or "Priority", node="", source="squeue", receipt=None, hopeless=why,
+        )
+        for index, (name, why) in enumerate(hopeless.items())
+    ]  # fmt: skip
+    return View(history=History(), slots={}, attempts={one.key: one for one in attempts}, troubles=())
+
+
+def test_a_wait_ends_once_nothing_but_hopeless_jobs_is_left_and_says_what_ends_them() -> None:
+    slept: list[float] = []
+    stuck = pending(a="PartitionTimeLimit: too long", b="PartitionTimeLimit: too long")
+    with pytest.raises(InfrastructureError, match="will not start by themselves") as given_up:
+        wait_for_jobs(lambda: stuck, PACE, sleep=slept.append, show=lambda _: None)
+    assert given_up.value.exit_code == 6
+    assert "2 job(s), such as 7_0: PartitionTimeLimit" in given_up.value.why
+    assert "campaign cancel" in given_up.value.hint
+    assert len(slept) >= 1
+    assert SURE_S <= sum(slept) <= SURE_S + PACE.longest_s
+
+
+def test_a_hopeless_job_is_waited_for_beside_one_that_may_start_or_may_have_come_free() -> None:
+    stuck, mixed, ended = pending(a="JobHeldUser: held"), pending(a="JobHeldUser: held", b=""), view(AttemptState.ENDED)
+    views = iter([*[mixed] * 50, *[stuck] * 4, mixed, *[stuck] * 4, ended])
+    assert wait_for_jobs(lambda: next(views), PACE, sleep=lambda _: None, show=lambda _: None) is ended
+
+
+def test_jobs_of_another_cluster_are_not_waited_for() -> None:
+    away = replace(view(AttemptState.UNKNOWN), elsewhere=("submitted to cluster a; this host's commands reach b",))
+    with pytest.raises(StateError, match="another cluster"):
+        wait_for_jobs(lambda: away, PACE, sleep=lambda _: None, show=lambda _: None)
+
+
+def test_what_waits_for_room_goes_on_once_a_share_of_what_runs_has_ended() -> None:
+    eight, seven, six = (pending(**dict.fromkeys("abcdefgh"[:number], "")) for number in (8, 7, 6))
+    views = iter([eight, eight, seven, six])
+    is_enough = when_room_may_have_come()
+    found = wait_for_jobs(lambda: next(views), PACE, sleep=lambda _: None, show=lambda _: None, is_enough=is_enough)
+    assert found is six
+
+
+def test_a_refusal_halves_what_is_tried_and_then_waits_longer_and_longer_but_not_for_ever() -> None:
+    slept: list[float] = []
+    squeeze = Squeeze(sleep=slept.append)
+    tried = []
+    for size in (100, 50, 25, 12, 6, 3):
+        squeeze.refused(NoRoomError("no", size))
+        tried.append(squeeze.cap)
+    assert tried == [50, 25, 12, 6, 3, 1]
+    assert slept == []
+    squeeze.refused(NoRoomError("no", 1))
+    assert (squeeze.cap, slept) == (None, [15.0])
+    squeeze.took()
+    for _ in range(ROOM_TRIES - 1):
+        squeeze.refused(NoRoomError("no", 1))
+    assert slept[1:4] == [15.0, 30.0, 60.0]
+    assert max(slept) == 600.0
+    with pytest.raises(NoRoomError):
+        squeeze.refused(NoRoomError("no", 1))
