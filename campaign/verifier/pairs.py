@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from . import names, tables
+from . import conditions, names, tables
 from .facts import Facts, Sealed, Slot
 from .findings import Check
 from .receipts import COMPLETED
@@ -19,7 +19,8 @@ def check(facts: Facts, check: Check) -> None:
     """Check everything that two sides must have in common to be compared.
 
     One attempt has one start.json, written before either side ran: node, devices, their drivers and the affinity are
-    therefore those of both, and each row has to name that very node and device.
+    therefore those of both, and each row has to name that very node and device. What each side found of them when it
+    was measured stands in the receipt, and is compared.
 
     Args:
         facts: What has a receipt is known.
@@ -44,6 +45,9 @@ def check(facts: Facts, check: Check) -> None:
 def _faults(facts: Facts, sealed: Sealed, slot: Slot) -> Iterator[tuple[str, str]]:
     yield from _faults_of_start(facts, sealed)
     yield from _faults_of_caches(sealed)
+    yield from _faults_of_containers(facts, sealed, slot)
+    if slot.kind in conditions.MEASURED:
+        yield from conditions.faults(sealed)
     if slot.kind in ("pair", "control_pair"):
         yield from _faults_of_rows(facts, sealed, slot)
         yield from _faults_of_windows(facts, sealed, slot)
@@ -76,6 +80,32 @@ def _faults_of_caches(sealed: Sealed) -> Iterator[tuple[str, str]]:
         policy = caches["compile"].as_text() if caches is not None else "not said"
         if policy != COLD:
             yield where, f"{side.key}: caches of compiled code are {policy!r}, where {COLD!r} is the rule of both sides"
+
+
+def _faults_of_containers(facts: Facts, sealed: Sealed, slot: Slot) -> Iterator[tuple[str, str]]:
+    """Yield a fault where a side ran in another image than the frozen one, or in one where none was."""
+    where = names.receipt(sealed.folder)
+    for side in Node(sealed.receipt, where)["sides"].items():
+        said = side.get("container_sha256")
+        found = said.as_text() if said is not None else ""
+        frozen = _frozen_container(facts, slot, side["side"].as_text())
+        if found != frozen:
+            yield where, f"{side.key}: ran in {_image(found)}, frozen is {_image(frozen)}"
+
+
+def _frozen_container(facts: Facts, slot: Slot, side: str) -> str:
+    """Return the digest of a side's frozen image; empty where it has none."""
+    if side == "candidate":
+        where = names.candidate_manifest(slot.candidate)
+        own = Node(facts.candidates[slot.candidate].manifest, where)["candidate"]
+    else:
+        own = Node(facts.manifest, names.MANIFEST)["baseline"]
+    container = own.get("container")
+    return container["sha256"].as_digest() if container is not None else ""
+
+
+def _image(sha256: str) -> str:
+    return f"the container {sha256}" if sha256 else "no container"
 
 
 def _bytecodes(sealed: Sealed) -> set[str]:

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import copy
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -67,7 +69,106 @@ def swap_sides(root: Path) -> None:
     edit_table(PAIR, "pairs.csv", *swap)(root)
 
 
+STATE: dict[str, Any] = {
+    "affinity": "0",
+    "cgroup": {
+        "cpus": "0",
+        "mems": "0",
+        "cpu_quota": 1.0,
+        "cpu_weight": None,
+        "memory_bytes": None,
+        "swap_bytes": None,
+    },
+    "processors": {"governor": "performance", "frequency_khz": [1, 2], "throttled": 3},
+    "gpus": [],
+    "unknown": {"cgroup.swap_bytes": "not shown"},
+}
+
+
+def edit_sides(folder: str, edit: Callable[[list[dict[str, Any]]], object]) -> Callable[[Path], None]:
+    return lambda root: edit_document(root / folder / "receipt.json", lambda receipt: edit(receipt["sides"]))
+
+
+def say_conditions(sides: list[dict[str, Any]]) -> None:
+    for side in sides:
+        looks = {"before": copy.deepcopy(STATE), "after": copy.deepcopy(STATE)}
+        side.update(conditions={**looks, "affinity": "0"}, container_sha256="")
+
+
+def unlike(index: int, when: str, *path: Any, value: Any) -> Callable[[Path], None]:
+    """Return what lets a pair say its conditions, one of which is another."""
+
+    def edit(sides: list[dict[str, Any]]) -> None:
+        say_conditions(sides)
+        part: Any = sides[index]["conditions"][when]
+        for name in path[:-1]:
+            part = part[name]
+        part[path[-1]] = value
+
+    return edit_sides(PAIR, edit)
+
+
+def both(*edits: Callable[[Path], None]) -> Callable[[Path], None]:
+    def edit(root: Path) -> None:
+        for one in edits:
+            one(root)
+
+    return edit
+
+
+def restart(root: Path) -> None:
+    """Let the pair's job be one that its scheduler restarted before it began."""
+    allocation = json.loads((root / PAIR / "start.json").read_bytes())["allocation"]
+    for path in (root / PAIR / "start.json", root / "allocations" / allocation / "started.json"):
+        edit_document(path, lambda document: document["job"].update(restart_count=1))
+
+
 FORGED = {
+    "another quota": (
+        unlike(1, "before", "cgroup", "cpu_quota", value=0.5),
+        "cgroup.cpu_quota was 1.0 before",
+    ),
+    "another governor": (
+        unlike(0, "after", "processors", "governor", value="powersave"),
+        "conditions changed: processors.governor was ",
+    ),
+    "a limit nobody knows": (unlike(1, "after", "unknown", value={}), "cgroup.swap_bytes was unknown before"),
+    "another affinity": (
+        unlike(1, "after", "affinity", value="1"),
+        "affinity was 0 before",
+    ),
+    "a device that was not there": (
+        unlike(1, "before", "gpus", value=[{"uuid": "G", "driver": "1", "power_limit_mw": 1, "ecc": True}]),
+        "gpus was none before",
+    ),
+    "a side that says no conditions": (
+        both(
+            unlike(1, "after", "affinity", value="0"), edit_sides(PAIR, lambda sides: sides[1].update(conditions=None))
+        ),
+        "1 of 2 sides say under what conditions",
+    ),
+    "no conditions at the end": (
+        both(
+            unlike(1, "after", "affinity", value="0"),
+            edit_sides(PAIR, lambda sides: sides[1]["conditions"].update(after=None)),
+        ),
+        "under what conditions its windows ended",
+    ),
+    "a restarted job": (
+        both(edit_sides(PAIR, say_conditions), restart),
+        "its scheduler had restarted",
+    ),
+    "other processors at the start": (
+        both(
+            edit_sides(PAIR, say_conditions),
+            edit_start(PAIR, lambda start: start["host"].update(affinity=[0, 1, 2, 4])),
+        ),
+        "the processors are 0-2,4, the receipt says 0",
+    ),
+    "a container that was never frozen": (
+        edit_sides(PAIR, lambda sides: sides[1].update(container_sha256="c" * 64)),
+        "sides[1]: ran in the container " + "c" * 64,
+    ),
     "a side less": (drop_row(PAIR, "pairs.csv"), "ran, planned were"),
     "a window less": (drop_row(PAIR, "windows.csv"), "windows, planned were 5"),
     "positions": (edit_table(PAIR, "pairs.csv", (b",1,1,1,", b",1,1,9,")), "in position 9"),
@@ -94,6 +195,14 @@ def test_an_unlike_pair_is_found_although_it_was_sealed(home: Path, name: str) -
     reseal(home)
     lines = found(home)
     assert any(what in line for line in lines), lines
+
+
+def test_a_pair_that_says_the_same_conditions_of_both_sides_is_intact(home: Path) -> None:
+    edit_sides(PAIR, say_conditions)(home)
+    edit_sides(SOLO, say_conditions)(home)
+    unlike(1, "after", "processors", "throttled", value=9)(home)
+    reseal(home)
+    assert make_checks(home, matrix.check, attempts.check, pairs.check).state is State.INTACT
 
 
 def test_packages_installed_without_bytecode_on_one_side_are_a_remark(home: Path) -> None:
