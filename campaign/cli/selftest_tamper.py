@@ -23,6 +23,8 @@ class HoleError(CampaignError):
 
 
 def _word(trial: Trial) -> str:
+    if trial.fault:
+        return f"IT FAILED ITSELF: {trial.fault}"
     if not trial.is_tried:
         return "nothing to try it on"
     said = f"caught by {trial.check}" if trial.is_caught else "not caught"
@@ -45,9 +47,10 @@ def _text(done: SelfTest) -> str:
 
 
 def _left(done: SelfTest) -> str:
-    absent = len(done.trials) - len(done.tried)
+    absent = sum(not trial.is_tried and not trial.fault for trial in done.trials)
     what = f"{absent} found nothing to be tried on" if absent else "all could be tried"
-    return f"{what}. Not caught, as expected: a home written again from the start, without a head line kept elsewhere."
+    residual = "a home written again from the start, or one whose closing was taken away"
+    return f"{what}. Not caught, as expected, without a head line kept elsewhere: {residual}."
 
 
 @click.command
@@ -82,6 +85,7 @@ def command(*, home: HomePaths, output: Output, scratch: Path | None) -> None:
                 "check": trial.check,
                 "finding": trial.finding,
                 "findings": trial.num_findings,
+                "fault": trial.fault,
             }
             for trial in done.trials
         ],

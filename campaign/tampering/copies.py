@@ -22,8 +22,12 @@ from campaign.paths import AttemptPaths, HomePaths
 from campaign.record.ledger import FIRST_PREVIOUS
 
 
-class NotHereError(Exception):
-    """The campaign has nothing that this could be tried on."""
+class NothingToTryError(Exception):
+    """The campaign has nothing that this could be tried on: no such file, act or field.
+
+    Only what looks for it says so. Anything else that goes wrong is a fault of whoever tampers, and hides what was not
+    tried.
+    """
 
 
 def copy_home(source: Path, target: Path) -> None:
@@ -66,6 +70,19 @@ class Copy:
 
     # --- whole files
 
+    def read(self, path: Path) -> bytes:
+        """Return the bytes of a file.
+
+        Raises:
+            NothingToTryError: The campaign has no such file.
+        """
+        self._require(path)
+        return path.read_bytes()
+
+    def _require(self, path: Path) -> None:
+        if not os.path.lexists(path):
+            raise NothingToTryError(path)
+
     @contextmanager
     def _writable(self, folder: Path) -> Iterator[None]:
         """Let something be put into a folder, which then looks as it did before."""
@@ -79,6 +96,7 @@ class Copy:
 
     def write(self, path: Path, data: bytes) -> None:
         """Put other bytes in the place of a file, with its mode and its times."""
+        self._require(path)
         before = path.stat()
         with self._writable(path.parent):
             path.unlink()
@@ -87,14 +105,20 @@ class Copy:
             os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
 
     def add(self, path: Path, data: bytes = b"planted\n") -> None:
-        """Add a file, and the folders above it."""
+        """Add a file, and the folders above it.
+
+        Raises:
+            FileExistsError: There is one, which other copies may share.
+        """
         above = next(folder for folder in path.parents if folder.exists())
         with self._writable(above):
             path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_bytes(data)
+            with path.open("xb") as stream:
+                stream.write(data)
 
     def remove(self, path: Path) -> None:
         """Remove a file, or a folder with all that is in it."""
+        self._require(path)
         with self._writable(path.parent):
             if path.is_dir() and not path.is_symlink():
                 remove_home(path)
@@ -103,6 +127,7 @@ class Copy:
 
     def move(self, path: Path, target: Path) -> None:
         """Move a file or folder."""
+        self._require(path)
         with self._writable(path.parent):
             path.rename(target)
 
@@ -116,20 +141,21 @@ class Copy:
     def replace_by_link(self, path: Path) -> None:
         """Put a symbolic link in the place of a file, to the very same bytes elsewhere."""
         elsewhere = self.root.parent / f"{self.root.name}.elsewhere"
-        elsewhere.write_bytes(path.read_bytes())
+        elsewhere.write_bytes(self.read(path))
         with self._writable(path.parent):
             path.unlink()
             path.symlink_to(elsewhere)
 
     def replace_by_pipe(self, path: Path) -> None:
         """Put a named pipe in the place of a file: whoever opens it would wait for ever."""
+        self._require(path)
         with self._writable(path.parent):
             path.unlink()
             os.mkfifo(path)
 
     def change_mode(self, path: Path) -> None:
         """Make a file executable, or no longer."""
-        data, mode = path.read_bytes(), path.stat().st_mode
+        data, mode = self.read(path), path.stat().st_mode
         self.write(path, data)
         path.chmod(stat.S_IMODE(mode) ^ 0o111)
 
@@ -137,28 +163,28 @@ class Copy:
 
     def flip(self, path: Path) -> None:
         """Turn over one bit in the middle of a file."""
-        data = bytearray(path.read_bytes())
+        data = bytearray(self.read(path))
         if not data:
-            raise NotHereError
+            raise NothingToTryError
         data[len(data) // 2] ^= 1
         self.write(path, bytes(data))
 
     def substitute(self, path: Path, old: bytes, new: bytes) -> None:
         """Replace the first occurrence of some bytes."""
-        data = path.read_bytes()
+        data = self.read(path)
         if old not in data:
-            raise NotHereError
+            raise NothingToTryError
         self.write(path, data.replace(old, new, 1))
 
     def edit_json(self, path: Path, edit: Callable[[Any], None]) -> None:
         """Change a document, and write it as the programs do."""
-        value = json.loads(path.read_bytes())
+        value = json.loads(self.read(path))
         edit(value)
         self.write(path, files.dump_json(value))
 
     def edit_lines(self, path: Path, edit: Callable[[list[bytes]], None]) -> None:
         """Change the lines of a text; each without its newline."""
-        lines = path.read_bytes().split(b"\n")[:-1]
+        lines = self.read(path).split(b"\n")[:-1]
         edit(lines)
         self.write(path, b"".join(line + b"\n" for line in lines))
 
@@ -181,7 +207,7 @@ class Copy:
     def edit_ledger(self, edit: Callable[[list[Any]], None]) -> None:
         """Change the acts, number them anew and chain them again."""
         path = self.paths.ledger
-        entries = [json.loads(line) for line in path.read_bytes().split(b"\n")[:-1]]
+        entries = [json.loads(line) for line in self.read(path).split(b"\n")[:-1]]
         edit(entries)
         previous, lines = FIRST_PREVIOUS, []
         for number, entry in enumerate(entries, start=1):

@@ -10,12 +10,13 @@ import re
 import unicodedata
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from itertools import count
 from pathlib import Path
 from typing import Any
 
 from campaign import files
 from campaign.paths import AllocationPaths, AttemptPaths, CheckpointPaths
-from campaign.tampering.copies import Copy, NotHereError
+from campaign.tampering.copies import Copy, NothingToTryError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,19 +48,19 @@ def _mutation(group: str, what: str) -> Callable[[Callable[[Copy], None]], Calla
 def _first(found: Iterator[Path]) -> Path:
     path = next(iter(sorted(found)), None)
     if path is None:
-        raise NotHereError
+        raise NothingToTryError
     return path
 
 
 def _largest(found: Iterator[Path]) -> Path:
     path = max((one for one in found if one.is_file()), key=lambda one: (one.stat().st_size, str(one)), default=None)
     if path is None:
-        raise NotHereError
+        raise NothingToTryError
     return path
 
 
 def _candidate(copy: Copy) -> str:
-    return _first(copy.paths.candidates.iterdir()).name
+    return _first(copy.paths.candidates.glob("*")).name
 
 
 def _sealed(copy: Copy, table: str, *, number: int = 0) -> AttemptPaths:
@@ -67,7 +68,7 @@ def _sealed(copy: Copy, table: str, *, number: int = 0) -> AttemptPaths:
     found = [path.parent for path in sorted(copy.paths.attempts.rglob(table))]
     own = [AttemptPaths(folder) for folder in found if AttemptPaths(folder).receipt.is_file()]
     if len(own) <= number:
-        raise NotHereError
+        raise NothingToTryError
     return own[number]
 
 
@@ -81,7 +82,7 @@ def _checkpoint(copy: Copy) -> CheckpointPaths:
     found = [path.parent for path in copy.paths.attempts.rglob("checkpoint.json")]
     newest = max(found, key=lambda one: (str(one.parent), int(one.name)), default=None)
     if newest is None:
-        raise NotHereError
+        raise NothingToTryError
     return CheckpointPaths(newest)
 
 
@@ -91,13 +92,21 @@ def _source(tree: Path) -> Path:
 
 def _edit_digits(copy: Copy, path: Path) -> None:
     """Change the last digit of a table to another one: the size stays."""
-    data = bytearray(path.read_bytes())
+    data = bytearray(copy.read(path))
     places = [match.start() for match in re.finditer(rb"[0-9](?=[\n,])", bytes(data))]
     if not places:
-        raise NotHereError
+        raise NothingToTryError
     place = places[-1]
     data[place] = ord("1") if data[place] != ord("1") else ord("2")
     copy.write(path, bytes(data))
+
+
+def _places(entries: list[Any], act: str) -> list[int]:
+    """Return where acts of a kind stand in the ledger; there is one at least."""
+    found = [index for index, entry in enumerate(entries) if entry["act"] == act]
+    if not found:
+        raise NothingToTryError
+    return found
 
 
 def _drop_last(lines: list[bytes]) -> None:
@@ -120,7 +129,7 @@ def _(copy: Copy) -> None:
 def _(copy: Copy) -> None:
     path = next((one for one in sorted(copy.paths.acceptance.rglob("*.py")) if b" >= " in one.read_bytes()), None)
     if path is None:
-        raise NotHereError
+        raise NothingToTryError
     copy.substitute(path, b" >= ", b" <= ")
 
 
@@ -172,7 +181,7 @@ def _(copy: Copy) -> None:
 @_mutation("frozen", "the candidate's sources, same size, times put back")
 def _(copy: Copy) -> None:
     path = _largest(copy.paths.candidate(_candidate(copy)).tree.rglob("*"))
-    data = path.read_bytes()
+    data = copy.read(path)
     copy.write(path, bytes([data[0] ^ 1]) + data[1:])
 
 
@@ -184,7 +193,7 @@ def _(copy: Copy) -> None:
 @_mutation("frozen", "the two sides' sources exchanged")
 def _(copy: Copy) -> None:
     candidate = copy.paths.candidate(_candidate(copy))
-    if candidate.listing.read_bytes() == copy.paths.baseline.listing.read_bytes():
+    if copy.read(candidate.listing) == copy.read(copy.paths.baseline.listing):
         copy.exchange(candidate.tree, copy.paths.harness)  # the sides share one tree: exchange it with another one
         return
     copy.exchange(candidate.tree, copy.paths.baseline.tree)
@@ -213,7 +222,7 @@ def _(copy: Copy) -> None:
 
 @_mutation("frozen", "the configuration")
 def _(copy: Copy) -> None:
-    copy.write(copy.paths.config, copy.paths.config.read_bytes() + b"# nothing else\n")
+    copy.write(copy.paths.config, copy.read(copy.paths.config) + b"# nothing else\n")
 
 
 @_mutation("frozen", "a departure struck out of the manifest")
@@ -237,8 +246,10 @@ def lower_thresholds(protocol: Any) -> None:
         protocol["throughput"]["category_threshold"] = "0.6"
     elif protocol["numerical"] is not None:
         protocol["numerical"]["updates_threshold"] = "0.9"
-    else:
+    elif protocol["convergence"] is not None:
         protocol["convergence"]["margin"] = "0.9"
+    else:
+        raise NothingToTryError
 
 
 def _lower_with_manifest(copy: Copy) -> None:
@@ -247,7 +258,7 @@ def _lower_with_manifest(copy: Copy) -> None:
     after = files.sha256_file(copy.paths.protocol)
     copy.edit_json(copy.paths.manifest, lambda value: value.update(protocol_sha256=after))
     if before == after:
-        raise NotHereError
+        raise NothingToTryError
 
 
 @_mutation("protocol", "a lower threshold")
@@ -342,7 +353,7 @@ def _(copy: Copy) -> None:
 @_mutation("ledger", "an attempt struck out of its intent, chained again")
 def _(copy: Copy) -> None:
     def edit(entries: list[Any]) -> None:
-        intent = next(entry for entry in entries if entry["act"] == "intent")
+        intent = entries[_places(entries, "intent")[0]]
         intent["data"]["allocations"][0]["attempts"].pop()
 
     copy.edit_ledger(edit)
@@ -351,7 +362,7 @@ def _(copy: Copy) -> None:
 @_mutation("ledger", "a whole submission struck out, chained again")
 def _(copy: Copy) -> None:
     def edit(entries: list[Any]) -> None:
-        key = [entry for entry in entries if entry["act"] == "intent"][-1]["data"]["submission"]
+        key = entries[_places(entries, "intent")[-1]]["data"]["submission"]
         entries[:] = [entry for entry in entries if entry["data"].get("submission") != key]
 
     copy.edit_ledger(edit)
@@ -360,8 +371,7 @@ def _(copy: Copy) -> None:
 @_mutation("ledger", "the candidate frozen before the rules, chained again")
 def _(copy: Copy) -> None:
     def edit(entries: list[Any]) -> None:
-        place = next(index for index, entry in enumerate(entries) if entry["act"] == "froze_candidate")
-        entries.insert(0, entries.pop(place))
+        entries.insert(0, entries.pop(_places(entries, "froze_candidate")[0]))
 
     copy.edit_ledger(edit)
 
@@ -369,9 +379,7 @@ def _(copy: Copy) -> None:
 @_mutation("ledger", "what a report said, chained again")
 def _(copy: Copy) -> None:
     def edit(entries: list[Any]) -> None:
-        said = next((entry["data"] for entry in entries if entry["act"] == "reported"), None)
-        if said is None:
-            raise NotHereError
+        said = entries[_places(entries, "reported")[0]]["data"]
         said["outcome"] = "pass" if said["outcome"] != "pass" else "not_qualified"
 
     copy.edit_ledger(edit)
@@ -420,7 +428,7 @@ def _(copy: Copy) -> None:
 @_mutation("attempts", "a table copied from another repeat, sealed again")
 def _(copy: Copy) -> None:
     folder, other = _pair(copy), _pair(copy, 1)
-    copy.write(folder.table("windows.csv"), other.table("windows.csv").read_bytes())
+    copy.write(folder.table("windows.csv"), copy.read(other.table("windows.csv")))
     copy.seal_again(folder)
 
 
@@ -428,7 +436,7 @@ def _(copy: Copy) -> None:
 def _(copy: Copy) -> None:
     folder = _pair(copy)
     for name in ("pairs.csv", "windows.csv"):
-        data = folder.table(name).read_bytes()
+        data = copy.read(folder.table(name))
         other = b"baseline_again" if b"baseline_again" in data else b"candidate"
         swapped = re.sub(rb",(baseline_again|baseline|candidate),", _exchanged(other), data)
         copy.write(folder.table(name), swapped)
@@ -452,7 +460,7 @@ def _(copy: Copy) -> None:
 @_mutation("attempts", "a table whose last line was torn, sealed again")
 def _(copy: Copy) -> None:
     folder = _pair(copy)
-    copy.write(folder.table("windows.csv"), folder.table("windows.csv").read_bytes()[:-2])
+    copy.write(folder.table("windows.csv"), copy.read(folder.table("windows.csv"))[:-2])
     copy.seal_again(folder)
 
 
@@ -474,7 +482,8 @@ def _(copy: Copy) -> None:
 @_mutation("attempts", "a second try that nobody intended")
 def _(copy: Copy) -> None:
     folder = _pair(copy)
-    copy.add(folder.root.parent / "2" / folder.receipt.name, folder.receipt.read_bytes())
+    number = next(number for number in count(2) if not (folder.root.parent / str(number)).exists())
+    copy.add(folder.root.parent / str(number) / folder.receipt.name, copy.read(folder.receipt))
 
 
 @_mutation("attempts", "what was printed while a side ran")
@@ -502,7 +511,7 @@ def _(copy: Copy) -> None:
 @_mutation("attempts", "a number that is none in a receipt")
 def _(copy: Copy) -> None:
     path = _pair(copy).receipt
-    copy.write(path, re.sub(rb'"elapsed_s":\s*[0-9.e+-]+', b'"elapsed_s": NaN', path.read_bytes(), count=1))
+    copy.write(path, re.sub(rb'"elapsed_s":\s*[0-9.e+-]+', b'"elapsed_s": NaN', copy.read(path), count=1))
 
 
 @_mutation("attempts", "a file added to an attempt")
@@ -537,13 +546,13 @@ def _(copy: Copy) -> None:
 
 def _begun(copy: Copy) -> AllocationPaths:
     """Return an allocation that a job began and ended."""
-    folders = (copy.paths.allocation(one.name) for one in copy.paths.allocations.iterdir())
+    folders = (copy.paths.allocation(one.name) for one in copy.paths.allocations.glob("*"))
     return copy.paths.allocation(_first(one.root for one in folders if one.ended.exists()).name)
 
 
 @_mutation("allocations", "the plan of an allocation")
 def _(copy: Copy) -> None:
-    path = copy.paths.allocation(_first(copy.paths.allocations.iterdir()).name).plan
+    path = copy.paths.allocation(_first(copy.paths.allocations.glob("*")).name).plan
     copy.edit_json(path, lambda value: value["attempts"][0].update(updates=value["attempts"][0]["updates"] + 1))
 
 
@@ -584,7 +593,7 @@ def _(copy: Copy) -> None:
 @_mutation("runs", "a final loss, sealed again")
 def _(copy: Copy) -> None:
     folder = _sealed(copy, "convergence.csv")
-    data = folder.table("convergence.csv").read_bytes()
+    data = copy.read(folder.table("convergence.csv"))
     copy.write(folder.table("convergence.csv"), re.sub(rb",[0-9]+\.[0-9]+,", b",0.125,", data, count=1))
     copy.seal_again(folder)
 
@@ -614,8 +623,8 @@ def _(copy: Copy) -> None:
 
 def _evidence(copy: Copy, table: str) -> Path:
     path = copy.paths.evaluation(_candidate(copy)).evidence / table
-    if not path.is_file() or path.read_bytes().count(b"\n") < 3:
-        raise NotHereError
+    if not path.is_file() or copy.read(path).count(b"\n") < 3:
+        raise NothingToTryError
     return path
 
 
@@ -637,7 +646,7 @@ def _(copy: Copy) -> None:
 @_mutation("evaluation", "the verdict's outcome")
 def _(copy: Copy) -> None:
     path = copy.paths.evaluation(_candidate(copy)).verdict
-    data = path.read_bytes()
+    data = copy.read(path)
     old, new = b'"not_qualified"', b'"pass"'
     copy.write(path, data.replace(old, new) if old in data else data.replace(new, old))
 
@@ -692,14 +701,14 @@ def _(copy: Copy) -> None:
 def _edit_cache(copy: Copy) -> None:
     import sqlite3  # noqa: PLC0415 - this alone needs it
 
-    data = copy.paths.database.read_bytes()
+    data = copy.read(copy.paths.database)
     copy.write(copy.paths.database, data)  # a file of its own
     copy.paths.database.chmod(0o600)
     with sqlite3.connect(copy.paths.database) as connection:
         changed = connection.execute("UPDATE attempts SET ending = 'crash' WHERE ending = 'completed'").rowcount
     connection.close()
     if not changed:
-        raise NotHereError
+        raise NothingToTryError
 
 
 @_mutation("home", "a file added")

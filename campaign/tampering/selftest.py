@@ -1,11 +1,12 @@
 """Trying every mutation on a copy of a campaign: does its verification find out?
 
-The copy is closed first, so that there is a head line. What nobody can find out without that line kept elsewhere, a
-home that was written again from the start, is tried as well, and said to be what remains.
+The copy is closed first, so that there is a head line. What nobody can find out without that line kept elsewhere is
+tried as well, and said to be what remains: a home that was written again from the start, and one whose closing is gone.
 """
 
 from __future__ import annotations
 
+import json
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -21,18 +22,18 @@ from campaign.paths import HomePaths
 from campaign.record.closing import close
 from campaign.record.ledger import Ledger, closed_entry
 from campaign.record.registry import VARIABLE
-from campaign.tampering.copies import Copy, NotHereError, copy_home, link_home, remove_home
+from campaign.tampering.copies import Copy, NothingToTryError, copy_home, link_home, remove_home
 from campaign.tampering.mutations import MUTATIONS, Mutation, lower_thresholds
 from campaign.verifier.facts import Options
 from campaign.verifier.findings import State
 from campaign.verifier.verify import verifying
 
 REWRITE = "everything written again from the rules on, every digest put right"
-"""The residual."""
-
-
-_NOTHING_THERE = (NotHereError, FileNotFoundError, NotADirectoryError, StopIteration, IndexError, KeyError)
-"""How a mutation says that the campaign has nothing to try it on: no such file, act or field."""
+CUT = "the act `closed`, all that follows it and seal.json taken away, as if it had never been closed"
+"""The residuals: what is found only beside a head line that was kept elsewhere."""
+_ALONE, _BESIDE = "no head line at hand", "beside the head line kept elsewhere"
+_FAULTS = (LookupError, ValueError, TypeError, AttributeError, StopIteration, FileNotFoundError, FileExistsError)
+"""What a mutation that is wrong itself, or meets a home that it does not know, ends with. It has then tried nothing."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,7 +43,7 @@ class Trial:
     group: str
     what: str
     is_tried: bool
-    """False where the campaign has nothing to try it on."""
+    """False where the campaign has nothing to try it on, and where it failed itself."""
     is_caught: bool
     is_residual: bool = False
     """Whether it is expected not to be caught."""
@@ -51,10 +52,14 @@ class Trial:
     finding: str = ""
     """What that said."""
     num_findings: int = 0
+    fault: str = ""
+    """Why it failed itself, which shows nothing about the verification; empty where it did not."""
 
     @property
     def is_as_expected(self) -> bool:
-        """Whether it was caught, or could not be."""
+        """Whether it was caught, or could not be, or there was nothing to try it on."""
+        if self.fault:
+            return False
         return not self.is_tried or self.is_caught is not self.is_residual
 
 
@@ -84,10 +89,14 @@ def prepare(paths: HomePaths, environment: Mapping[str, str], clock: Callable[[]
     """
     with Ledger.open(paths, clock) as ledger:
         if closed_entry(ledger.entries) is None:
-            for candidate in frozen_candidates(ledger.entries):
-                if candidate in read_frozen(paths).candidates:
-                    report(paths, ledger, candidate=candidate, environment=environment)
+            _report_all(paths, ledger, environment)
         return close(paths, ledger).head.line
+
+
+def _report_all(paths: HomePaths, ledger: Ledger, environment: Mapping[str, str]) -> None:
+    for candidate in frozen_candidates(ledger.entries):
+        if candidate in read_frozen(paths).candidates:
+            report(paths, ledger, candidate=candidate, environment=environment)
 
 
 def run(
@@ -140,10 +149,11 @@ def _trials(
     for mutation in MUTATIONS:
         with _copied(reference, place) as copy:
             yield _try(mutation, copy, head)
-    with _copied(reference, place) as copy:
-        write_again(copy, environment, clock)
-        yield _look(copy.root, "", group="residual", what=f"{REWRITE}; no head line at hand", is_residual=True)
-        yield _look(copy.root, head, group="residual", what=f"{REWRITE}; beside the head line kept elsewhere")
+    for what, forge in ((REWRITE, write_again), (CUT, cut_short)):
+        with _copied(reference, place) as copy:
+            forge(copy, environment, clock)
+            yield _look(copy.root, "", group="residual", what=f"{what}; {_ALONE}", is_residual=True)
+            yield _look(copy.root, head, group="residual", what=f"{what}; {_BESIDE}")
 
 
 @contextmanager
@@ -163,8 +173,11 @@ def _untouched(reference: HomePaths, head: str) -> Trial:
 def _try(mutation: Mutation, copy: Copy, head: str) -> Trial:
     try:
         mutation.apply(copy)
-    except _NOTHING_THERE:
+    except NothingToTryError:
         return Trial(group=mutation.group, what=mutation.what, is_tried=False, is_caught=False)
+    except _FAULTS as error:
+        fault = f"{type(error).__name__}: {error}"
+        return Trial(group=mutation.group, what=mutation.what, is_tried=False, is_caught=False, fault=fault)
     return _look(copy.root, head, group=mutation.group, what=mutation.what)
 
 
@@ -192,7 +205,7 @@ def write_again(copy: Copy, environment: Mapping[str, str], clock: Callable[[], 
     """Lower the thresholds and write everything again that rests on them, as if they had been frozen.
 
     Raises:
-        NotHereError: There is no threshold.
+        NothingToTryError: There is no threshold.
     """
     before = files.sha256_file(copy.paths.protocol)
     copy.edit_json(copy.paths.protocol, lower_thresholds)
@@ -202,6 +215,25 @@ def write_again(copy: Copy, environment: Mapping[str, str], clock: Callable[[], 
         if path.exists():
             copy.remove(path)
     prepare(copy.paths, environment, clock)
+
+
+def cut_short(copy: Copy, environment: Mapping[str, str], clock: Callable[[], float]) -> None:
+    """Take away the closing and all after it; reports that were made later are made again, since files tell of them."""
+    later = list[str]()
+
+    def edit(lines: list[bytes]) -> None:
+        acts = [json.loads(line)["act"] for line in lines]
+        place = acts.index("closed")
+        later.extend(acts[place + 1 :])
+        del lines[place:]
+
+    copy.edit_lines(copy.paths.ledger, edit)
+    copy.remove(copy.paths.seal)
+    if later:
+        if copy.paths.database.exists():
+            copy.remove(copy.paths.database)
+        with Ledger.open(copy.paths, clock) as ledger:
+            _report_all(copy.paths, ledger, environment)
 
 
 def _forget_reports(acts: list[Any]) -> None:
