@@ -32,6 +32,16 @@ def num_devices(gres: str | None) -> int:
     return int(number) if number.isdecimal() and int(number) > 0 else 1
 
 
+def side_seconds(limits: Limits, windows: int) -> int:
+    """Return the longest that one start of a side can take: imports, set-up, every window and the result."""
+    return limits.import_s + limits.startup_s + (windows + 1) * limits.stall_s
+
+
+def side_starts(slot: Slot, recipes: Collection[str]) -> int:
+    """Return how often a slot starts a side: the pilot of a recipe starts its own twice."""
+    return 2 if slot.kind == "pilot" and slot.workload in recipes else len(slot.order)
+
+
 def most_seconds(
     slots: Iterable[Slot],
     limits: Limits,
@@ -56,9 +66,9 @@ def most_seconds(
         segments: Allocations, one after another, that a run may use.
     """
     own = list(slots)
-    side_s = limits.import_s + limits.startup_s + (windows + 1) * limits.stall_s
+    side_s = side_seconds(limits, windows)
     is_bounded = all(slot.kind in BOUNDED_KINDS for slot in own)
-    starts = sum(2 if slot.kind == "pilot" and slot.workload in recipes else len(slot.order) for slot in own)
+    starts = sum(side_starts(slot, recipes) for slot in own)
     all_s = float(starts * side_s) if is_bounded else math.inf
     jobs = segments if any(slot.kind == RUN_KIND for slot in own) else 1
     return min(jobs * minutes * 60.0, all_s)

@@ -59,6 +59,8 @@ class Experience:
     calibrations: Calibrations = field(default_factory=dict)
     case_s: Mapping[tuple[str, str], float] = field(default_factory=dict)
     """Seconds of a completed case, by kind of slot and workload."""
+    besides_s: Mapping[tuple[str, str], float] = field(default_factory=dict)
+    """Seconds of a pilot beside set-up and calibration, such as imports, by side and workload."""
 
 
 def about_seconds(
@@ -106,6 +108,17 @@ def _about_run(rules: ConvergenceRules, slot: Slot, found: Calibration, segment_
     recipes = [recipe for recipe in rules.recipes if recipe.name == slot.workload]
     outlook = run_outlook(rules, recipes[0], found, segment_s) if recipes else None
     return None if outlook is None else outlook.seconds
+
+
+def besides_seconds(elapsed_s: float, found: Calibration) -> float:
+    """Return what a pilot took beside set-up, calibration and saving: imports, and proving the adapter.
+
+    Args:
+        elapsed_s: The whole pilot.
+        found: What it found.
+    """
+    calibrated_s = found.updates / found.updates_per_s if found.updates_per_s > 0 else 0.0
+    return max(0.0, elapsed_s - found.startup_s - calibrated_s - _about_saving(found))
 
 
 def _about_saving(found: Calibration) -> float:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from campaign.config.model import Config
 from campaign.documents import ConvergenceRules, NumericalRules, Slot
+from campaign.planning import walltime
 from campaign.planning.bounds import most_seconds
 from campaign.planning.calibration import BOUNDED_KINDS, CASE_KINDS, RUN_KIND, Experience, about_seconds
 from campaign.planning.convergence import convergence_rules
@@ -155,11 +156,19 @@ class _Setting:
 
     @property
     def minutes(self) -> float:
-        """Time limit of an allocation.
+        """Configured time limit of an allocation; infinite where each job asks for what it may take."""
+        return self.config.slurm.minutes if self.config.slurm.minutes is not None else math.inf
 
-        Without a [slurm] table nothing but the limits bounds the time: jobs may all run here, one after another.
-        """
-        return self.config.slurm.minutes if "slurm" in self.config.model_fields_set else math.inf
+    @property
+    def times(self) -> walltime.Case:
+        """What is known where times are computed."""
+        return walltime.Case(
+            limits=self.config.limits,
+            throughput=self.config.throughput.rules,
+            numerical=self.numerical,
+            trained=self.trained,
+            known=self.known,
+        )
 
     @property
     def segment_s(self) -> float:
@@ -217,7 +226,7 @@ def make_plan(
         true_ratios=assumptions.true_ratios,
         power=ratio_power(config.throughput.rules, expansion, given, assumptions.true_ratios, assumptions.spreads),
         convergence=_convergence(setting, assumptions),
-        notes=_notes(setting, assumptions.spreads),
+        notes=(*_notes(setting, assumptions.spreads), *_time_notes(setting)),
     )
 
 
@@ -343,39 +352,59 @@ def _private_row(setting: _Setting) -> PrivateRow | None:
 # --- allocations and time ---------------------------------------------------------------------------------------------
 
 
+def _groups(setting: _Setting) -> list[Group]:
+    topologies = {workload.name: workload.topology for workload in setting.expansion.workloads}
+    return pack(setting.slots, setting.config.submission.workloads_per_allocation, topologies)
+
+
+def _num_nodes(setting: _Setting, slot: Slot) -> int:
+    """Return the nodes that a slot's allocation has."""
+    return next((one.nodes for one in setting.expansion.workloads if one.name == slot.workload), 1)
+
+
 def _allocation_rows(setting: _Setting) -> tuple[AllocationRow, ...]:
     config = setting.config
     groups: dict[tuple[str, str], list[Group]] = {}
-    for group in pack(setting.slots, config.submission.workloads_per_allocation):
+    for group in _groups(setting):
         groups.setdefault((group[0].side, group[0].phase), []).append(group)
     return tuple(
         AllocationRow(
             side=side,
             phase=phase,
             num_allocations=len(members),
-            most_device_hours=_device_hours(config, [_most_seconds(setting, group) for group in members]),
+            most_device_hours=_device_hours(config, [_most_node_seconds(setting, group) for group in members]),
             about_device_hours=_device_hours(
-                config, [_about_seconds(setting, slot) for group in members for slot in group]
+                config, [_about_node_seconds(setting, slot) for group in members for slot in group]
             ),
         )
         for (side, phase), members in groups.items()
     )
 
 
-def _most_seconds(setting: _Setting, group: Group) -> float:
+def _most_node_seconds(setting: _Setting, group: Group) -> float:
     trained = setting.trained
-    return most_seconds(
+    seconds = most_seconds(
         group,
         setting.config.limits,
         setting.config.throughput.windows,
-        setting.minutes,
+        _limit_minutes(setting, group),
         recipes=[recipe.name for recipe in setting.expansion.recipes],
         segments=trained.max_segments if trained is not None else 1,
     )
+    return seconds * _num_nodes(setting, group[0])
 
 
-def _about_seconds(setting: _Setting, slot: Slot) -> float | None:
-    return about_seconds(
+def _limit_minutes(setting: _Setting, group: Group) -> float:
+    """Return the time limit of an allocation's job.
+
+    Without a [slurm] table nothing but the limits bounds the time: jobs may all run here, one after another.
+    """
+    is_computed = setting.minutes == math.inf and "slurm" in setting.config.model_fields_set
+    return walltime.minutes_for(setting.times, group) if is_computed else setting.minutes
+
+
+def _about_node_seconds(setting: _Setting, slot: Slot) -> float | None:
+    seconds = about_seconds(
         setting.config.throughput.rules,
         setting.numerical,
         slot,
@@ -383,11 +412,29 @@ def _about_seconds(setting: _Setting, slot: Slot) -> float | None:
         trained=setting.trained,
         segment_s=setting.segment_s,
     )
+    return None if seconds is None else seconds * _num_nodes(setting, slot)
 
 
 def _device_hours(config: Config, seconds: Sequence[float | None]) -> float | None:
     known = [value for value in seconds if value is not None and value < math.inf]
     return sum(known) * config.num_devices / 3600 if len(known) == len(seconds) else None
+
+
+def _time_notes(setting: _Setting) -> tuple[str, ...]:
+    """Say which allocations may be cut off by the configured time limit; a run goes on in another one."""
+    if setting.minutes == math.inf:
+        return ()
+    longest: dict[tuple[str, str], int] = {}
+    for group in _groups(setting):
+        if group[0].kind != RUN_KIND:
+            key = (group[0].side, group[0].phase)
+            longest[key] = max(longest.get(key, 0), walltime.minutes_for(setting.times, group))
+    return tuple(
+        f"{side}, {phase}: an allocation may need {needed} minutes by the limits and the pilots, and [slurm] minutes = "
+        f"{setting.minutes:g} ends it before"
+        for (side, phase), needed in longest.items()
+        if needed > setting.minutes
+    )
 
 
 # --- order ------------------------------------------------------------------------------------------------------------

@@ -57,6 +57,8 @@ class Intent(Document):
     allocations: tuple[IntendedAllocation, ...]
     cluster_name: str = ""
     """Name of the Slurm cluster that is asked; empty for a local job, and where the controller does not tell."""
+    excluded: dict[str, str] = {}  # noqa: RUF012 - msgspec gives each document a copy of its own
+    """Nodes that it avoids because they failed, with the reasons; what the configuration excludes is not among them."""
 
 
 class Submitted(Document):
@@ -102,6 +104,8 @@ class EndedAttempt(Document):
     ending: Ending
     reason: str
     source: str
+    node: str = ""
+    """Where it ran, as far as anything tells; empty if nothing does."""
 
 
 class SeenReceipts(Document):

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from campaign.documents import Protocol, Slot
-from campaign.planning import bounds
-from campaign.planning.calibration import CASE_KINDS, Experience, about_seconds
+from campaign.planning import bounds, walltime
+from campaign.planning.calibration import CASE_KINDS, Experience, about_seconds, besides_seconds
 from campaign.submission.acts import Cluster
 from campaign.submission.transport import SIGNAL_DELAY_S
 from campaign.watching.state import SlotStatus
@@ -25,8 +25,18 @@ def _updates_of(protocol: Protocol) -> dict[str, int]:
     return {recipe.name: recipe.updates for recipe in rules.recipes} if rules is not None else {}
 
 
+def topologies(protocol: Protocol) -> dict[str, tuple[int, int]]:
+    """Return nodes and processes of every workload; a recipe has one of each."""
+    return {workload.name: workload.topology for workload in protocol.workloads}
+
+
 def device_hours(
-    protocol: Protocol, resources: Mapping[str, Any], cluster: Cluster, groups: Sequence[Sequence[Slot]]
+    protocol: Protocol,
+    resources: Mapping[str, Any],
+    cluster: Cluster,
+    groups: Sequence[Sequence[Slot]],
+    *,
+    minutes: Sequence[int],
 ) -> float:
     """Return the most device-hours of some allocations.
 
@@ -35,25 +45,52 @@ def device_hours(
         resources: The frozen resource tables.
         cluster: Where they run; locally the time limit is that of all together.
         groups: The slots of each allocation.
+        minutes: The time limit of each.
     """
-    minutes = int(resources[cluster]["minutes"])
-    jobs = [[slot for group in groups for slot in group]] if cluster == "local" else groups
-    windows = protocol.throughput.windows
-    recipes = _updates_of(protocol).keys()
-    seconds = sum(bounds.most_seconds(slots, protocol.limits, windows, minutes, recipes=recipes) for slots in jobs)
-    return seconds * _num_devices(resources, cluster) / 3600
+    nodes = topologies(protocol)
+    jobs = [([slot for group in groups for slot in group], max(minutes, default=0))]
+    if cluster == "slurm":
+        jobs = [(list(group), limit) for group, limit in zip(groups, minutes, strict=True)]
+    windows, recipes = protocol.throughput.windows, _updates_of(protocol).keys()
+    node_s = sum(
+        bounds.most_seconds(slots, protocol.limits, windows, limit, recipes=recipes)
+        * max((nodes.get(slot.workload, (1, 1))[0] for slot in slots), default=1)
+        for slots, limit in jobs
+    )
+    return node_s * _num_devices(resources, cluster) / 3600
 
 
-def further_hours(resources: Mapping[str, Any], cluster: Cluster, further_segments: Sequence[int]) -> float:
+def limits_of(
+    case: walltime.Case, resources: Mapping[str, Any], cluster: Cluster, groups: Sequence[Sequence[Slot]]
+) -> list[int]:
+    """Return the time limit of each allocation in minutes: the configured one, or what it would ask for.
+
+    Args:
+        case: What is known where times are computed.
+        resources: The frozen resource tables.
+        cluster: Where they run.
+        groups: The slots of each allocation.
+    """
+    configured = resources[cluster]["minutes"]
+    return [walltime.minutes_for(case, group) if configured is None else int(configured) for group in groups]
+
+
+def further_hours(
+    resources: Mapping[str, Any], cluster: Cluster, further_segments: Sequence[int], *, minutes: Sequence[int]
+) -> float:
     """Return the most device-hours of the segments that runs may take beyond the next one of each.
 
     Args:
         resources: The frozen resource tables.
         cluster: Where they run; a local job holds a segment of every run that is left.
         further_segments: How many, for each run.
+        minutes: The time limit of a segment of each.
     """
-    num_jobs = max(further_segments, default=0) if cluster == "local" else sum(further_segments)
-    return num_jobs * int(resources[cluster]["minutes"]) / 60 * _num_devices(resources, cluster)
+    if cluster == "local":
+        total = max(further_segments, default=0) * max(minutes, default=0)
+    else:
+        total = sum(number * limit for number, limit in zip(further_segments, minutes, strict=True))
+    return total / 60 * _num_devices(resources, cluster)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,13 +125,18 @@ def experience(slots: Iterable[SlotStatus]) -> Experience:
     """Return what the completed pilots and cases among some slots found."""
     done = [(one.slot, one.completed.receipt) for one in slots if one.completed is not None]
     receipts = [(slot, receipt) for slot, receipt in done if receipt is not None]
+    pilots = [
+        (slot, receipt, receipt.calibration)
+        for slot, receipt in receipts
+        if slot.kind == "pilot" and receipt.calibration is not None
+    ]
     return Experience(
-        calibrations={
-            (slot.side, slot.workload): receipt.calibration
-            for slot, receipt in receipts
-            if slot.kind == "pilot" and receipt.calibration is not None
-        },
+        calibrations={(slot.side, slot.workload): calibration for slot, _, calibration in pilots},
         case_s={(slot.kind, slot.workload): receipt.elapsed_s for slot, receipt in receipts if slot.kind in CASE_KINDS},
+        besides_s={
+            (slot.side, slot.workload): besides_seconds(receipt.elapsed_s, calibration)
+            for slot, receipt, calibration in pilots
+        },
     )
 
 
@@ -121,10 +163,11 @@ def expect(
         behind: Updates that runs have behind them, by the slots' names in the protocol; default none.
         next_only: Whether the next segment of each run is meant, not all that it needs.
     """
-    updates, limit_s = _updates_of(protocol), int(resources[cluster]["minutes"]) * 60.0
+    updates, minutes = _updates_of(protocol), resources[cluster]["minutes"]
+    limit_s = math.inf if minutes is None else int(minutes) * 60.0
     # Locally a job may end anywhere in a run, since it holds several: how often each is cut is not known.
     segment_s = limit_s - min(SIGNAL_DELAY_S, limit_s / 4) if cluster == "slurm" else math.inf
-    seconds = []
+    seconds, nodes = [], topologies(protocol)
     for slot in slots:
         value = about_seconds(
             protocol.throughput,
@@ -137,6 +180,6 @@ def expect(
         if value is not None and slot.kind == "run":
             value *= 1 - (behind or {}).get(slot.slot, 0) / updates[slot.workload]
             value = min(value, limit_s) if next_only else value
-        seconds += [] if value is None else [value]
+        seconds += [] if value is None else [value * nodes.get(slot.workload, (1, 1))[0]]
     hours = sum(seconds) * _num_devices(resources, cluster) / 3600
     return Expectation(device_hours=hours, num_known=len(seconds), num_slots=len(slots))

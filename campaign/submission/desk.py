@@ -24,6 +24,8 @@ from campaign.submission import acts
 from campaign.submission.choose import Choice, choose
 from campaign.submission.held import Since, find_held
 from campaign.submission.limits import NoRoomError, Room, fit, is_refusal, read_room
+from campaign.submission.nodes import EXCLUDE_AFTER, Exclusion, Place, exclude, find_failing, joined
+from campaign.submission.place import read_place
 from campaign.submission.plans import Batch, intend, make_batches, write_plans
 from campaign.submission.reconcile import Reconciler
 from campaign.submission.transport import (
@@ -38,7 +40,7 @@ from campaign.submission.transport import (
 )
 from campaign.watching.observation import Observer, View, live_local_jobs, require_here
 from campaign.watching.processes import Machine, read_machine, read_user
-from campaign.watching.scheduler import Slurm, local_slurm
+from campaign.watching.scheduler import Slurm, configured_cluster, local_slurm
 from campaign.watching.state import AttemptState
 
 Say = Callable[[str], None]
@@ -78,6 +80,10 @@ class Order:
     """How many jobs were known to fit."""
     num_left: int = 0
     """Allocations that would be submitted if there were room."""
+    place: Place = field(default_factory=Place)
+    """What was known of where jobs may run."""
+    exclusion: Exclusion = field(default_factory=Exclusion)
+    """Which nodes get no more jobs because they failed."""
 
     @property
     def left_text(self) -> str:
@@ -163,7 +169,9 @@ class Desk:
         """Refuse what cannot be done to a closed campaign; see `campaign.record.ledger.require_open`."""
         ledgers.require_open(self.paths, ledgers.read_entries(self.paths), what)
 
-    def order(self, wish: Wish, view: View, array_limit: int, room: Room | None = None) -> Order:
+    def order(
+        self, wish: Wish, view: View, array_limit: int, room: Room | None = None, place: Place | None = None
+    ) -> Order:
         """Return what a wish amounts to now; writes nothing.
 
         Args:
@@ -171,6 +179,7 @@ class Desk:
             view: What is known of all slots.
             array_limit: Most jobs of one array.
             room: How many jobs Slurm takes; None for no limit.
+            place: Where jobs may run; None to ask.
 
         Raises:
             StateError: Nothing of a wanted side may be submitted, another local job runs, or jobs that may be under way
@@ -190,6 +199,7 @@ class Desk:
             candidate=wish.candidate,
             right=self.right_checkpoints,
         )
+        place, exclusion = self._place(wish, view, place) if intended else (Place(), Exclusion())
         batches = make_batches(
             self.frozen,
             self.paths,
@@ -199,6 +209,8 @@ class Desk:
             candidate=wish.candidate,
             cluster=wish.cluster,
             array_limit=fit(room, array_limit) or array_limit,
+            limit_minutes=place.limit_minutes,
+            excluded=exclusion.nodes,
         )
         kept, num_left = _fitting([*again, *batches], room)
         return Order(
@@ -209,7 +221,21 @@ class Desk:
             held=held,
             room=room,
             num_left=num_left,
+            place=place,
+            exclusion=exclusion,
         )
+
+    def _place(self, wish: Wish, view: View, known: Place | None) -> tuple[Place, Exclusion]:
+        """Return where jobs may run, asked only where that matters, and which nodes they avoid."""
+        if wish.cluster == "local":
+            return Place(), Exclusion()
+        table: Mapping[str, Any] = self.frozen.manifest.resources["slurm"]
+        failing = find_failing(view.history, view.attempts.values(), int(table.get("exclude_after", EXCLUDE_AFTER)))
+        if known is None:
+            is_needed = bool(failing.nodes) or table["minutes"] is None
+            known = read_place(self.slurm, table) if is_needed else Place()
+        nodes = [workload.nodes for workload in self.frozen.protocol.workloads]
+        return known, exclude(failing, known, max(nodes, default=1))
 
     def refuse_two_local_jobs(self, view: View) -> None:
         """Refuse to submit while a local job measures: measurements at the same time disturb one another.
@@ -309,7 +335,7 @@ class Desk:
             view = self.view(wish.candidate)
             if wish.cluster == "local":
                 self.refuse_two_local_jobs(view)
-            if self.order(wish, view, self.array_limit(wish.cluster), shown.room).all != shown.all:
+            if self.order(wish, view, self.array_limit(wish.cluster), shown.room, shown.place).all != shown.all:
                 raise StateError("the campaign has changed since the plan was shown", hint="campaign submit")
             for batch in shown.all:
                 if error := self._no_room(batch, shown.room):
@@ -382,6 +408,7 @@ class Desk:
             candidate=batch.candidate,
             allocations=batch.allocations,
             cluster_name=cluster_name,
+            excluded=dict(batch.excluded),
         )
 
     def request(self, batch: Batch) -> Request:
@@ -394,7 +421,8 @@ class Desk:
         if batch.cluster == "local":
             parameters = local_parameters(table, device=device, visible=self.visible_devices)
         else:
-            parameters = slurm_parameters(table, batch.key)
+            avoided = joined(table.get("exclude"), batch.excluded)
+            parameters = slurm_parameters({**table, "minutes": batch.minutes, "exclude": avoided}, batch.key)
         return Request(
             cluster=batch.cluster,
             folder=str(folder.root),
@@ -440,6 +468,7 @@ def _batch_of(submission: acts.Submission, cluster: acts.Cluster) -> Batch:
         candidate=intent.candidate,
         minutes=max(one.minutes for one in intent.allocations),
         allocations=intent.allocations,
+        excluded=intent.excluded,
     )
 
 
@@ -476,8 +505,7 @@ def open_desk(paths: HomePaths, frozen: Frozen, clock: Callable[[], float]) -> D
     """Return a desk that uses this host's Slurm commands and submitit."""
     sides = [frozen.manifest.baseline, *(one.candidate for one in frozen.candidates.values())]
     names = sorted({name for side in sides for name in side.pass_environment})
-    cluster = str(frozen.manifest.resources.get("slurm", {}).get("cluster") or "")
-    slurm, machine = local_slurm(cluster=cluster), read_machine()
+    slurm, machine = local_slurm(cluster=configured_cluster(frozen.manifest.resources)), read_machine()
     return Desk(
         paths=paths,
         frozen=frozen,

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
+from acceptance.formats import Ending
 from campaign import files
 from campaign.collection.checkpoints import Hashed
 from campaign.documents import (
@@ -24,8 +25,10 @@ from campaign.errors import EvidenceError, StateError
 from campaign.frozen import Frozen
 from campaign.keys import AttemptKey
 from campaign.paths import INPUTS, HomePaths, SnapshotPaths
+from campaign.planning import walltime
 from campaign.planning.calibration import CASE_KINDS, pilot_rate, updates_per_window
-from campaign.planning.packing import pack
+from campaign.planning.packing import Group, pack
+from campaign.submission import cost
 from campaign.submission.acts import Cluster, History, IntendedAllocation, IntendedAttempt
 from campaign.submission.resume import read_newest
 from campaign.watching.state import SlotState, SlotStatus
@@ -39,7 +42,12 @@ class Batch:
     cluster: Cluster
     candidate: str
     minutes: int
+    """Time limit of each job."""
     allocations: tuple[IntendedAllocation, ...]
+    excluded: Mapping[str, str] = field(default_factory=dict)
+    """Nodes that it avoids because they failed, with the reasons."""
+    needed_minutes: int = 0
+    """What its slots may take, runs left out; 0 where that was not computed."""
 
 
 def pilot_of(slot: Slot, side: SideName, candidate: str) -> str:
@@ -248,6 +256,17 @@ def intend(
     return intended, tuple(refused)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Group:
+    """One allocation that is to be submitted."""
+
+    name: str
+    slots: Group
+    topology: tuple[int, int]
+    minutes: int
+    needed_minutes: int
+
+
 def make_batches(
     frozen: Frozen,
     paths: HomePaths,
@@ -258,6 +277,8 @@ def make_batches(
     candidate: str,
     cluster: Cluster,
     array_limit: int,
+    limit_minutes: int | None = None,
+    excluded: Mapping[str, str] | None = None,
 ) -> list[Batch]:
     """Return the submissions that would make the chosen slots' next attempts.
 
@@ -270,30 +291,102 @@ def make_batches(
         candidate: Id of the candidate; empty for none.
         cluster: Where they shall run.
         array_limit: Most jobs of one array.
+        limit_minutes: The longest that a job may ask for; None for no limit. A configured time is asked for all the
+            same: then the job waits, and the scheduler says why.
+        excluded: Nodes to avoid, with the reasons.
     """
-    resources = frozen.manifest.resources
-    packed = pack([states[name].slot for name in intended], int(resources["submission"]["workloads_per_allocation"]))
-    first = 1 + len(history.allocations)
-    names = [f"a{number:05d}" for number in range(first, first + len(packed))]
-    minutes = int(resources[cluster]["minutes"])
-    # One local job holds everything, since measurements at the same time disturb one another.
-    size = len(packed) if cluster == "local" else array_limit
+    groups = _groups(frozen, history, states, intended, cluster=cluster, limit_minutes=limit_minutes)
     batches = []
-    for start in range(0, len(packed), size or 1):
-        chunk = names[start : start + size]
-        key = make_key(frozen, paths, chunk)
-        allocations = []
-        for name, slots in zip(chunk, packed[start : start + size], strict=True):
-            attempts = tuple(intended[slot_for(slot.slot, candidate)] for slot in slots)
-            plan = build_plan(frozen, paths, key, name, attempts)
-            digest = files.sha256_bytes(plan.to_bytes())
-            allocations.append(
-                IntendedAllocation(allocation=name, minutes=minutes, plan_sha256=digest, attempts=attempts)
+    for own in _together(groups, cluster):
+        # One local job holds everything, since measurements at the same time disturb one another.
+        size = len(own) if cluster == "local" else array_limit
+        for start in range(0, len(own), size):
+            chunk = own[start : start + size]
+            key = make_key(frozen, paths, [group.name for group in chunk])
+            minutes = max(group.minutes for group in chunk)
+            allocations = []
+            for group in chunk:
+                attempts = tuple(intended[slot_for(slot.slot, candidate)] for slot in group.slots)
+                digest = files.sha256_bytes(build_plan(frozen, paths, key, group.name, attempts).to_bytes())
+                allocations.append(
+                    IntendedAllocation(allocation=group.name, minutes=minutes, plan_sha256=digest, attempts=attempts)
+                )
+            batches.append(
+                Batch(
+                    key=key,
+                    cluster=cluster,
+                    candidate=candidate,
+                    minutes=minutes,
+                    allocations=tuple(allocations),
+                    excluded=dict(excluded or {}) if cluster == "slurm" else {},
+                    needed_minutes=max(group.needed_minutes for group in chunk),
+                )
             )
-        batches.append(
-            Batch(key=key, cluster=cluster, candidate=candidate, minutes=minutes, allocations=tuple(allocations))
-        )
     return batches
+
+
+def _groups(
+    frozen: Frozen,
+    history: History,
+    states: Mapping[str, SlotStatus],
+    intended: Mapping[str, IntendedAttempt],
+    *,
+    cluster: Cluster,
+    limit_minutes: int | None,
+) -> list[_Group]:
+    """Return the allocations of the chosen slots, named in the order of the protocol, with what their jobs ask for."""
+    resources, topologies = frozen.manifest.resources, cost.topologies(frozen.protocol)
+    chosen = [states[name] for name in intended]
+    most_workloads = int(resources["submission"]["workloads_per_allocation"])
+    packed = pack([one.slot for one in chosen], most_workloads, topologies)
+    first = 1 + len(history.allocations)
+    case = _time_case(frozen, states, intended)
+    configured = resources[cluster]["minutes"]
+    groups = []
+    for number, slots in enumerate(packed, first):
+        asked = walltime.minutes_for(case, slots) if cluster == "slurm" else 0
+        own = min(asked, limit_minutes or asked) if configured is None else int(configured)
+        is_run = any(slot.kind == "run" for slot in slots)  # what does not fit is another segment
+        groups.append(
+            _Group(
+                name=f"a{number:05d}",
+                slots=slots,
+                topology=topologies.get(slots[0].workload, (1, 1)),
+                minutes=own,
+                needed_minutes=0 if is_run else asked,
+            )
+        )
+    return groups
+
+
+def _time_case(
+    frozen: Frozen, states: Mapping[str, SlotStatus], intended: Mapping[str, IntendedAttempt]
+) -> walltime.Case:
+    """Return what is known of how long the chosen slots take."""
+    manifest, timeouts, behind = frozen.manifest, {}, {}
+    for name, attempt in intended.items():
+        timeouts[states[name].slot.slot] = states[name].endings.count(Ending.TIME_LIMIT)
+        behind[states[name].slot.slot] = attempt.resume.update if attempt.resume is not None else 0
+    sides = [manifest.baseline, *(one.candidate for one in frozen.candidates.values())]
+    return walltime.Case.of(
+        frozen.protocol,
+        cost.experience(states.values()),
+        num_bytes=sum(one.bytes for one in manifest.data.values())
+        + sum(side.container.bytes for side in sides if side.container is not None),
+        timeouts=timeouts,
+        behind=behind,
+    )
+
+
+def _together(groups: Sequence[_Group], cluster: Cluster) -> list[list[_Group]]:
+    """Return the allocations that one array, or the local job, may hold, in order."""
+    if cluster == "local":
+        return [list(groups)] if groups else []
+    arrays: dict[tuple[object, ...], list[_Group]] = {}
+    longest = walltime.apart([group.minutes for group in groups])
+    for group, most in zip(groups, longest, strict=True):
+        arrays.setdefault((group.topology, most), []).append(group)
+    return list(arrays.values())
 
 
 def write_plans(frozen: Frozen, paths: HomePaths, batch: Batch) -> None:

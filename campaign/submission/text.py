@@ -25,7 +25,8 @@ def _slots(frozen: Frozen, batch: Batch) -> Iterator[tuple[IntendedAllocation, l
 
 def _hours(frozen: Frozen, batch: Batch) -> float:
     groups = [slots for _, slots in _slots(frozen, batch)]
-    return device_hours(frozen.protocol, frozen.manifest.resources, batch.cluster, groups)
+    minutes = [batch.minutes] * len(groups)
+    return device_hours(frozen.protocol, frozen.manifest.resources, batch.cluster, groups, minutes=minutes)
 
 
 def _expected(frozen: Frozen, batch: Batch, known: Experience) -> Expectation:
@@ -63,9 +64,10 @@ def plan_text(frozen: Frozen, order: Order, slots: Mapping[str, SlotStatus]) -> 
         )
         noted = [f"{again} retries" if again else "", f"{further} further segments" if further else ""]
         note = "interrupted before" if batch in order.again else ", ".join(filter(None, noted))
+        limit = f"{batch.minutes} min"
         hours = (f"{_hours(frozen, batch):.2f}", _expected(frozen, batch, known).text)
-        rows.append((batch.cluster, jobs, str(len(batch.allocations)), what, *hours, note))
-    header = ("cluster", "as", "allocations", "attempts", "most device-hours", "from the pilots", "")
+        rows.append((batch.cluster, jobs, str(len(batch.allocations)), what, limit, *hours, note))
+    header = ("cluster", "as", "allocations", "attempts", "time limit", "most device-hours", "from the pilots", "")
     total = sum(_hours(frozen, batch) for batch in order.all)
     return f"{table(header, rows)}\nat most {total:.2f} device-hours in all"
 
@@ -99,9 +101,27 @@ def dry_run_text(shown: list[dict[str, Any]]) -> str:
     return "\n\n".join(parts)
 
 
+def _of_times(order: Order) -> Iterator[str]:
+    """Yield which jobs may be too short for what they hold."""
+    for batch in order.batches:
+        if batch.needed_minutes > batch.minutes and batch.cluster == "slurm":
+            yield (
+                f"{len(batch.allocations)} allocation(s) end after {batch.minutes} minutes, and may need "
+                f"{batch.needed_minutes} by the limits and the pilots: what is cut off ends as time_limit"
+            )
+
+
+def _of_nodes(order: Order) -> Iterator[str]:
+    """Yield which nodes are avoided because they failed, and which are not although they did."""
+    if order.batches:
+        yield from (f"not sent to {node}: {reason}" for node, reason in order.exclusion.nodes.items())
+        if order.exclusion.note:
+            yield order.exclusion.note
+
+
 def reasons(order: Order, slots: Mapping[str, Any]) -> list[str]:
     """Return what a person should know beside the plan, one sentence a line."""
-    choice, said = order.choice, []
+    choice, said = order.choice, [*_of_times(order), *_of_nodes(order)]
     if choice.waiting:
         said.append(f"{len(choice.waiting)} slot(s) wait for a pilot: run campaign submit again when it has ended")
     if choice.active:

@@ -13,10 +13,19 @@ from acceptance.formats import Ending
 from campaign.documents import Manifest, Protocol, Receipt, Slot
 from campaign.keys import AttemptKey
 from campaign.paths import HomePaths
-from campaign.planning.calibration import CASE_KINDS
+from campaign.planning.calibration import CASE_KINDS, Experience
 from campaign.planning.packing import pack
+from campaign.planning.walltime import Case
 from campaign.submission.acts import Cluster
-from campaign.submission.cost import Expectation, device_hours, expect, experience, further_hours
+from campaign.submission.cost import (
+    Expectation,
+    device_hours,
+    expect,
+    experience,
+    further_hours,
+    limits_of,
+    topologies,
+)
 from campaign.submission.transport import read_command
 from campaign.table import table
 from campaign.watching.extension import sentences
@@ -160,14 +169,23 @@ def _open_slots(slots: Iterable[SlotStatus]) -> list[SlotStatus]:
     return [one for one in slots if one.state not in closed]
 
 
-def _remaining_hours(protocol: Protocol, manifest: Manifest, left: Sequence[SlotStatus], cluster: Cluster) -> float:
-    groups = pack([one.slot for one in left], int(manifest.resources["submission"]["workloads_per_allocation"]))
+def _remaining_hours(
+    protocol: Protocol, manifest: Manifest, left: Sequence[SlotStatus], cluster: Cluster, known: Experience
+) -> float:
+    resources, case = manifest.resources, Case.of(protocol, known)
+    most_workloads = int(resources["submission"]["workloads_per_allocation"])
+    groups = pack([one.slot for one in left], most_workloads, topologies(protocol))
     if not groups:
         return 0.0
     most = protocol.convergence.max_segments if protocol.convergence is not None else 0
-    further = [segments_left(one, most) - 1 for one in left if one.slot.kind == "run"]
-    return device_hours(protocol, manifest.resources, cluster, groups) + further_hours(
-        manifest.resources, cluster, further
+    runs = [one for one in left if one.slot.kind == "run"]
+    return device_hours(
+        protocol, resources, cluster, groups, minutes=limits_of(case, resources, cluster, groups)
+    ) + further_hours(
+        resources,
+        cluster,
+        [segments_left(one, most) - 1 for one in runs],
+        minutes=limits_of(case, resources, cluster, [[one.slot] for one in runs]),
     )
 
 
@@ -194,7 +212,7 @@ def summarise(paths: HomePaths, protocol: Protocol, manifest: Manifest, candidat
             for one in attempts
             if one.state in (AttemptState.UNKNOWN, AttemptState.INTERRUPTED)
         ),
-        remaining_device_hours=_remaining_hours(protocol, manifest, remaining, cluster),
+        remaining_device_hours=_remaining_hours(protocol, manifest, remaining, cluster, experience(slots)),
         expected=expect(
             protocol,
             manifest.resources,

@@ -391,7 +391,7 @@ def resolve_attempt(
         state=state,
         ending=ending,
         reason=reason,
-        node=facts.node or where.job.node,
+        node=facts.node or where.job.node or (attempt.ended.node if attempt.ended is not None else ""),
         source=source,
         receipt=facts.receipt,
         receipt_sha256=facts.receipt_sha256,

@@ -72,6 +72,9 @@ class Cluster:
     """In which state jobs begin."""
     reason: str = "None"
     """What the queue says of every job."""
+    node_states: dict[str, str] = field(default_factory=lambda: dict.fromkeys(("n1", "n2", "n3"), "idle"))
+    """What sinfo says of every node of the one partition."""
+    partition_limit: str = "infinite"
     jobs: dict[str, tuple[str, str, float]] = field(default_factory=dict)
     """Job id to name, state and time of submission."""
     requests: list[Request] = field(default_factory=list)
@@ -145,12 +148,19 @@ class Cluster:
             "scontrol": self._scontrol,
             "scancel": self._scancel,
             "sacctmgr": self._sacctmgr,
+            "sinfo": self._sinfo,
             "squeue": self._squeue,
             "sacct": self._sacct,
         }
         return answers[command[0]](command)
 
+    def _sinfo(self, _command: Sequence[str]) -> str:
+        limit, states = self.partition_limit, self.node_states
+        return "".join(f"{node}|main*|{limit}|{state}|fast,{node}|(null)\n" for node, state in states.items())
+
     def _scontrol(self, command: Sequence[str]) -> str:
+        if "hostnames" in command:
+            return "\n".join(command[-1].split(","))
         if "partition" in command:
             return "PartitionName=main Default=YES QoS=N/A State=UP\n"
         if "job" in command:
