@@ -224,11 +224,13 @@ def explain_slurm(number: signal.Signals, job: Mapping[str, str], *, left_s: flo
     """
     state = job.get("JobState", "")
     told = f"{number.name}, job state {state or 'unknown'}"
-    if state in ("TIMEOUT", "DEADLINE"):
+    # Slurm shows a job that it is ending as COMPLETING, whatever for: at its limit, or before it.
+    is_over = state == "COMPLETING" and (job.get("Reason") == "TimeLimit" or (left_s is not None and left_s <= 0))
+    if state in ("TIMEOUT", "DEADLINE") or is_over:
         return Ending.TIME_LIMIT, told
     if state == "PREEMPTED" or job.get("PreemptTime", "None") not in ("None", "N/A", ""):
         return Ending.PREEMPTED, told
-    if state == "CANCELLED":
+    if state in ("CANCELLED", "COMPLETING"):
         return Ending.CANCELLED, told
     if left_s is not None and left_s <= _NEAR_END_S:
         return Ending.TIME_LIMIT, f"{told}, {left_s:.0f} s before the time limit"
@@ -237,17 +239,35 @@ def explain_slurm(number: signal.Signals, job: Mapping[str, str], *, left_s: flo
     return Ending.CANCELLED, told
 
 
-def _read_end(variable: str, shown: str) -> float | None:
+def _read_limit(text: str) -> float:
+    """Return the seconds of a time limit as ``scontrol`` shows it: ``1-02:03:04``.
+
+    Raises:
+        ValueError: It is none, or is not understood.
+    """
+    match = re.fullmatch(r"(?:(\d+)-)?(\d+):(\d\d):(\d\d)", text)
+    if match is None:
+        raise ValueError(text)
+    days, hours, minutes, seconds = (int(part or 0) for part in match.groups())
+    return float(((days * 24 + hours) * 60 + minutes) * 60 + seconds)
+
+
+def _read_end(variable: str, job: Mapping[str, str]) -> float | None:
     """Return when a job's time limit ends, in seconds since the epoch; None if nobody says.
 
     Args:
         variable: What the job's environment says; empty before Slurm 23.02.
-        shown: ``EndTime`` of ``scontrol``, in this host's local time.
+        job: Fields of ``scontrol``, with times in this host's local time. ``EndTime`` is that of the limit only while
+            nobody ends the job.
     """
     if variable.isdecimal():
         return float(variable)
     with contextlib.suppress(ValueError, OverflowError):
-        return dt.datetime.fromisoformat(shown).timestamp()
+        return dt.datetime.fromisoformat(job.get("StartTime", "")).timestamp() + _read_limit(job.get("TimeLimit", ""))
+    if job.get("JobState") == "COMPLETING":
+        return None
+    with contextlib.suppress(ValueError, OverflowError):
+        return dt.datetime.fromisoformat(job.get("EndTime", "")).timestamp()
     return None
 
 
@@ -281,7 +301,9 @@ def slurm_explainer(
 
     def explain(number: signal.Signals) -> tuple[Ending, str]:
         job = ask(environment["SLURM_JOB_ID"])
-        end_s = _read_end(environment.get("SLURM_JOB_END_TIME", ""), job.get("EndTime", ""))
-        return explain_slurm(number, job, left_s=None if end_s is None else end_s - now())
+        end_s = _read_end(environment.get("SLURM_JOB_END_TIME", ""), job)
+        ending, told = explain_slurm(number, job, left_s=None if end_s is None else end_s - now())
+        again = job.get("Restarts", "0") != environment.get("SLURM_RESTART_COUNT", "0")
+        return ending, f"{told}, put back into the queue" if job and again else told
 
     return explain

@@ -41,6 +41,11 @@ os.setresuid(65534, 0, 0)
         (signal.SIGTERM, {"JobState": "RUNNING", "PreemptTime": "2026-01-01T00:00:00"}, 3600.0, Ending.PREEMPTED),
         (signal.SIGTERM, {"JobState": "RUNNING", "PreemptTime": "None"}, 3600.0, Ending.CANCELLED),
         (signal.SIGTERM, {"JobState": "CANCELLED"}, 5.0, Ending.CANCELLED),
+        (signal.SIGTERM, {"JobState": "COMPLETING", "Reason": "None"}, 5.0, Ending.CANCELLED),
+        (signal.SIGTERM, {"JobState": "COMPLETING", "Reason": "None"}, None, Ending.CANCELLED),
+        (signal.SIGTERM, {"JobState": "COMPLETING", "Reason": "None"}, 0.0, Ending.TIME_LIMIT),
+        (signal.SIGTERM, {"JobState": "COMPLETING", "Reason": "TimeLimit"}, 60.0, Ending.TIME_LIMIT),
+        (signal.SIGTERM, {"JobState": "COMPLETING", "PreemptTime": "2026-01-01T00:00:00"}, 60.0, Ending.PREEMPTED),
         (signal.SIGUSR2, {"JobState": "RUNNING"}, 90.0, Ending.TIME_LIMIT),
         (signal.SIGUSR2, {}, 3600.0, Ending.PREEMPTED),
         (signal.SIGTERM, {}, -20.0, Ending.TIME_LIMIT),
@@ -71,6 +76,34 @@ def test_where_the_environment_does_not_say_when_a_job_ends_slurm_does(end_s: fl
     shown = "Unknown" if end_s is None else dt.datetime.fromtimestamp(end_s).isoformat()  # noqa: DTZ006 - as scontrol
     explain = signals.slurm_explainer({"SLURM_JOB_ID": "7"}, lambda: 950.0, lambda _job: {"EndTime": shown})
     assert explain(signal.SIGUSR2)[0] is ending
+
+
+def shown_at(seconds: float) -> str:
+    return dt.datetime.fromtimestamp(seconds).isoformat()  # noqa: DTZ006 - as scontrol
+
+
+@pytest.mark.parametrize(
+    ("limit", "ending"),
+    [
+        ("00:01:00", Ending.TIME_LIMIT),
+        ("01:00:00", Ending.CANCELLED),
+        ("1-00:00:00", Ending.CANCELLED),
+        ("UNLIMITED", Ending.CANCELLED),
+    ],
+)
+def test_the_limit_of_a_job_that_is_being_ended_is_not_the_moment_of_its_end(limit: str, ending: Ending) -> None:
+    job = {"JobState": "COMPLETING", "StartTime": shown_at(800), "EndTime": shown_at(940), "TimeLimit": limit}
+    explain = signals.slurm_explainer({"SLURM_JOB_ID": "7"}, lambda: 950.0, lambda _job: job)
+    assert explain(signal.SIGTERM)[0] is ending
+
+
+def test_a_job_that_goes_back_into_the_queue_says_so() -> None:
+    for count, said in (("1", True), ("0", False)):
+        job = {"JobState": "COMPLETING", "Restarts": count}
+        explain = signals.slurm_explainer({"SLURM_JOB_ID": "7"}, lambda: 950.0, lambda _job, job=job: job)
+        ending, told = explain(signal.SIGTERM)
+        assert ending is Ending.CANCELLED
+        assert told.endswith("put back into the queue") is said
 
 
 def tell(number: signal.Signals) -> None:
