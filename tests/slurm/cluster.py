@@ -293,15 +293,25 @@ def _boot_database(cluster: Cluster) -> None:
     )  # fmt: skip
 
 
-def _boot_slurm(cluster: Cluster) -> None:
+def start_database(cluster: Cluster) -> None:
+    """Start slurmdbd and wait until it answers."""
     # slurmdbd finds its configuration beside slurm.conf, and the database by the client library's socket variable.
     socket = cluster.base / "mysqld" / "mysql.sock"
     _start(cluster, "slurmdbd", "env", f"MYSQL_UNIX_PORT={socket}", "slurmdbd", "-D", user="slurm")
     wait_until("slurmdbd", lambda: bool(_run(cluster, "sacctmgr", "-n", "list", "qos")), cluster.log("slurmdbd"))
-    if CLUSTER not in _run(cluster, "sacctmgr", "-n", "list", "cluster"):
-        _run(cluster, "sacctmgr", "-i", "add", "cluster", CLUSTER)
+
+
+def start_controller(cluster: Cluster) -> None:
+    """Start slurmctld, with whatever it saved before, and wait until it answers."""
     _start(cluster, "slurmctld", "slurmctld", "-D", user="slurm")
     wait_until("slurmctld", lambda: bool(_run(cluster, "sinfo", "-h")), cluster.log("slurmctld"))
+
+
+def _boot_slurm(cluster: Cluster) -> None:
+    start_database(cluster)
+    if CLUSTER not in _run(cluster, "sacctmgr", "-n", "list", "cluster"):
+        _run(cluster, "sacctmgr", "-i", "add", "cluster", CLUSTER)
+    start_controller(cluster)
     for node in NODES:
         start_node(cluster, node)
     wait_until("the nodes", lambda: num_idle(cluster) == len(NODES), cluster.log("slurmctld"))
@@ -312,13 +322,36 @@ def start_node(cluster: Cluster, node: str) -> None:
     _start(cluster, f"slurmd-{node}", "slurmd", "-D", "-N", node)
 
 
-def crash(cluster: Cluster, node: str) -> None:
-    """Let a node vanish: its daemon, and at the same moment everything that its jobs run."""
+def signal_daemon(cluster: Cluster, name: str, number: signal.Signals) -> None:
+    """Send a signal to the controller or the accounting daemon.
+
+    Raises:
+        ClusterError: It does not run.
+    """
+    pids = [pid for pid, found in _daemons(cluster) if found == name]
+    if not pids:
+        raise ClusterError(f"no {name} of this cluster runs")
+    for pid in pids:
+        os.kill(pid, number)
+
+
+def _node_daemon(cluster: Cluster, node: str) -> list[int]:
     command = [b"slurmd", b"-D", b"-N", node.encode()]
     conf = str(cluster.conf).encode()
-    daemon = [pid for pid, line, around in _processes() if line.split(b"\0")[:4] == command and conf in around]
-    own = f"SLURMD_NODENAME={node}".encode()
-    steps = [pid for pid, _, environment in _processes() if own in environment.split(b"\0")]
+    return [pid for pid, line, around in _processes() if line.split(b"\0")[:4] == command and conf in around]
+
+
+def kill_node_daemon(cluster: Cluster, node: str) -> None:
+    """Kill a node's daemon alone: what its jobs run goes on."""
+    for pid in _node_daemon(cluster, node):
+        os.kill(pid, signal.SIGKILL)
+
+
+def crash(cluster: Cluster, node: str) -> None:
+    """Let a node vanish: its daemon, and at the same moment everything that its jobs run."""
+    daemon = _node_daemon(cluster, node)
+    own = {f"SLURMD_NODENAME={node}".encode(), f"SLURM_CONF={cluster.conf}".encode()}
+    steps = [pid for pid, _, environment in _processes() if own <= set(environment.split(b"\0"))]
     if not daemon or not steps:
         raise ClusterError(f"nothing runs on {node}: daemon {daemon}, processes of jobs {steps}")
     watchers = {_read_parent(pid) for pid in steps} - set(steps) - {1}
