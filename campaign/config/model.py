@@ -521,6 +521,9 @@ class Submission(Table):
 class Slurm(Table):
     """Resources of one allocation on Slurm."""
 
+    cluster: Name | None = Field(
+        default=None, description="cluster, where this host's commands reach several; absent: their own"
+    )
     partition: Text | None = Field(default=None, description="partition")
     account: Text | None = Field(default=None, description="account")
     qos: Text | None = Field(default=None, description="quality of service")

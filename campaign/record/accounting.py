@@ -19,7 +19,7 @@ from campaign.frozen import Frozen, read_frozen
 from campaign.paths import HomePaths
 from campaign.record.ledger import Ledger, closed_entry, read_entries
 from campaign.submission.plans import key_prefix
-from campaign.watching.scheduler import ACCOUNTS_FORMAT, Slurm, local_slurm, tasks_of
+from campaign.watching.scheduler import ACCOUNTS_FORMAT, Slurm, configured_cluster, local_slurm, tasks_of
 
 HEADER = ACCOUNTS_FORMAT.replace(",", "|")
 _NAME_FIELD = ACCOUNTS_FORMAT.split(",").index("JobName")
@@ -184,8 +184,9 @@ def account_home(paths: HomePaths, clock: Callable[[], float], say: Callable[[st
     if first_intent_at(read_entries(paths)) is None:
         return
     frozen = read_frozen(paths)
+    slurm = local_slurm(cluster=configured_cluster(frozen.manifest.resources))
     with Ledger.open(paths, clock) as ledger:
-        remarks = keep(paths, ledger, frozen, local_slurm(), clock())
+        remarks = keep(paths, ledger, frozen, slurm, clock())
     for remark in remarks:
         say(remark)
 

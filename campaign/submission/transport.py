@@ -116,6 +116,8 @@ def slurm_parameters(table: Mapping[str, Any], key: str) -> dict[str, Any]:
     extra: dict[str, Any] = {"no-requeue": True}
     if table.get("reservation"):
         extra["reservation"] = table["reservation"]
+    if table.get("cluster"):
+        extra["clusters"] = table["cluster"]
     parameters: dict[str, Any] = {
         "job_name": key,
         "comment": key,

@@ -14,7 +14,7 @@ import subprocess
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from campaign.errors import InfrastructureError
 
@@ -457,6 +457,11 @@ class Slurm:
             return self.controller().array_limit
         except InfrastructureError:
             return DEFAULT_ARRAY_LIMIT
+
+
+def configured_cluster(resources: Mapping[str, Any]) -> str:
+    """Return the cluster that frozen resources name; empty for the one that this host's commands reach."""
+    return str(resources.get("slurm", {}).get("cluster") or "")
 
 
 def local_slurm(environment: Mapping[str, str] | None = None, cluster: str = "") -> Slurm:

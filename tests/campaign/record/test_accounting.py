@@ -224,7 +224,7 @@ def test_the_findings_are_those_of_a_collection(setting: Setting, capsys: pytest
 def test_collect_asks_accounting_and_says_why_it_could_not(
     setting: Setting, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(accounting, "local_slurm", lambda: Slurm(setting.sacct))
+    monkeypatch.setattr(accounting, "local_slurm", lambda **_: Slurm(setting.sacct))
     assert main(["collect", "--home", str(setting.paths.root), "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["attempts"] == 0
     assert len(setting.accounted()) == 1
