@@ -1391,6 +1391,14 @@ class FallbackState(Document):
     reasons: tuple[str, ...]
 
 
+class ConditionRemark(Document):
+    """In what the sides of one measurement did not run alike."""
+
+    slot: str
+    attempt: Positive
+    what: tuple[str, ...]
+
+
 class Provenance(Document):
     """provenance.json: what a report says beside the verdict. Acceptance never reads it."""
 
@@ -1417,6 +1425,8 @@ class Provenance(Document):
     devices: tuple[str, ...]
     machines: tuple[Machine, ...]
     """The distinct machines of the attempts, by node."""
+    conditions: tuple[ConditionRemark, ...] = ()
+    """Measurements whose sides ran differently, although they were given the same; in order."""
     platforms: tuple[Platform, ...] | None = None
     """Of all sides of the campaign, in the order in which they were used; None in what was written before."""
     frozen_on: dict[Literal["baseline", "candidate"], FrozenOn]

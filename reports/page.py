@@ -5,6 +5,7 @@ from __future__ import annotations
 from reports import (
     amendments,
     candidates,
+    conditions,
     convergence,
     decisions,
     fallback,
@@ -78,6 +79,7 @@ def build_page(source: Source) -> Page:
         machines=identity.machine_table(provenance),
         hosts=identity.host_table(provenance),
         platforms=platforms.platform_table(provenance),
+        conditions=conditions.condition_table(provenance),
         frozen_on=identity.frozen_on_table(provenance),
         versions=identity.version_table(provenance),
         data=identity.data_table(provenance),

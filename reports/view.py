@@ -261,6 +261,8 @@ class Page:
     hosts: Table
     platforms: Table | None
     """None for provenance that was written before it told them."""
+    conditions: Table | None
+    """None where the sides of every measurement ran alike."""
     frozen_on: Table
     versions: Table
     data: Table

@@ -12,6 +12,7 @@ from campaign.collection.collect import Collection
 from campaign.collection.database import SegmentRecord
 from campaign.errors import EvidenceError
 from campaign.frozen import Frozen
+from campaign.judging.conditions import remarks_of
 from campaign.judging.platforms import platforms_of
 from campaign.keys import AttemptKey
 from campaign.record.fallbacks import state_of
@@ -205,6 +206,7 @@ def build_provenance(
         "nodes": _seen(attempts, "node"),
         "devices": _seen(attempts, "device"),
         "machines": _machines(starts),
+        "conditions": [one.to_json() for one in remarks_of(by_key)],
         "platforms": [one.to_json() for one in platforms_of(collection, chain.entries, history)],
         "frozen_on": {
             "baseline": {"machine": manifest.machine, "driver": manifest.driver},

@@ -1,0 +1,99 @@
+"""What is remarked of sides that were given the same and did not run alike."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from campaign import documents
+from campaign.judging.conditions import HELD_NS, remarks_of
+from campaign.keys import AttemptKey
+
+GPU: dict[str, Any] = {
+    "uuid": "GPU-a",
+    "driver": "580.1",
+    "power_limit_mw": 700000,
+    "power_mw": 1,
+    "sm_mhz": 1980,
+    "memory_mhz": 2619,
+    "temperature_c": 40,
+    "reasons": ["gpu_idle"],
+    "power_held_ns": 1000,
+    "thermal_held_ns": 0,
+    "ecc": True,
+    "ecc_corrected": 2,
+    "ecc_uncorrected": 0,
+}
+LIMITS = dict.fromkeys(("cpus", "mems", "cpu_quota", "cpu_weight", "memory_bytes", "swap_bytes"))
+
+
+def look(*, throttled: int | None = 5, **gpu: Any) -> dict[str, Any]:
+    processors = {"governor": None, "frequency_khz": None, "throttled": throttled}
+    return {"affinity": "0-3", "cgroup": LIMITS, "processors": processors, "gpus": [{**GPU, **gpu}], "unknown": {}}
+
+
+def remarks(
+    first: dict[str, Any], second: dict[str, Any], *, affinity: str = "0-3", segment: int = 0
+) -> dict[str, tuple[str, ...]]:
+    """Return what is remarked of a pair whose sides began alike and ended like this."""
+    sides = [
+        {
+            "side": side,
+            "position": place,
+            **dict.fromkeys(("exit_code", "max_rss_bytes", "output_bytes"), 0),
+            **dict.fromkeys(("wall_s", "cpu_s"), 1.0),
+            **dict.fromkeys(("signal", "engaged", "caches")),
+            **dict.fromkeys(("offers", "missing", "foreign"), ()),
+            "output_truncated": False,
+            "path": "",
+            "versions": {},
+            "conditions": {"before": look(), "after": after, "affinity": affinity if place == 2 else "0-3"},
+        }
+        for place, (side, after) in enumerate((("baseline", first), ("candidate", second)), start=1)
+    ]
+    receipt = documents.Receipt.of(
+        {
+            **dict.fromkeys(("start_sha256", "slot", "allocation", "reason"), ""),
+            "attempt": 1,
+            "kind": "pair",
+            "ending": "completed",
+            "elapsed_s": 1.0,
+            "at": 1.0,
+            "sides": sides,
+            "calibration": None,
+            "files": (),
+        }
+    )
+    return {one.slot: one.what for one in remarks_of({AttemptKey("c0/pair/w/r1", 1, segment): receipt})}
+
+
+def test_sides_that_ran_alike_are_no_news_whatever_else_moved() -> None:
+    warm: dict[str, Any] = {"temperature_c": 70, "sm_mhz": 1500, "power_mw": 600000, "reasons": []}
+    assert remarks(look(), look()) == {}
+    assert remarks(look(power_held_ns=5000), look(**warm, power_held_ns=5000 + HELD_NS - 1)) == {}
+
+
+@pytest.mark.parametrize(
+    ("second", "words"),
+    [
+        (look(throttled=8), "times that processors were throttled: 0 for baseline, 3 for candidate"),
+        (look(throttled=None), "0 for baseline, unknown for candidate"),
+        (look(reasons=["gpu_idle", "sw_power_cap"]), "nothing for baseline, sw_power_cap for candidate"),
+        (look(power_held_ns=1000 + 2 * HELD_NS), "seconds that power held clocks back: 0.0 for baseline, 0.2 for"),
+        (look(thermal_held_ns=10 * HELD_NS), "seconds that heat held clocks back: 0.0 for baseline, 1.0 for candidate"),
+        (look(ecc_corrected=9), "GPU-a: corrected errors of memory: 0 for baseline, 7 for candidate"),
+        (look(ecc_uncorrected=1), "uncorrected errors of memory: 0 for baseline, 1 for candidate"),
+    ],
+)
+def test_what_one_side_met_and_the_other_did_not_is_named_with_both_numbers(second: dict[str, Any], words: str) -> None:
+    ((slot, what),) = remarks(look(), second).items()
+    assert slot == "c0/pair/w/r1"
+    assert len(what) == 1
+    assert words in what[0]
+
+
+def test_a_side_that_left_processors_by_itself_is_named() -> None:
+    (what,) = remarks(look(), look(), affinity="0").values()
+    assert what == ("candidate kept to the processors 0 of 0-3",)
+    assert remarks(look(), look(), affinity="") == {}
