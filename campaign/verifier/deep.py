@@ -14,7 +14,7 @@ import os
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 
-from . import names, trees
+from . import environments, names, trees
 from .digests import Digests, hash_outside
 from .facts import Facts
 from .findings import Check, EvidenceError, Unread, unread
@@ -102,10 +102,10 @@ def check_environment(facts: Facts, check: Check) -> None:
                 check.remark(f"{name}: the environment of {seen[key]}")
                 continue
             seen[key] = name
-            _check_side(check, name, side["python"].as_text(), identity)
+            _check_side(facts, check, name, side["python"].as_text(), identity)
 
 
-def _check_side(check: Check, name: str, python: str, identity: Node) -> None:
+def _check_side(facts: Facts, check: Check, name: str, python: str, identity: Node) -> None:
     executable, frozen = identity["path"].as_text(), identity["sha256"].as_text()
     try:
         found = hash_outside(python)[1]
@@ -124,6 +124,35 @@ def _check_side(check: Check, name: str, python: str, identity: Node) -> None:
                 listed.setdefault(path, {})[digest] = stem
     _hash_installed(check, listed)
     check.remark(f"{name}: {len(listed)} installed files hashed")
+    changed = _environment_changed(identity, folders)
+    if not changed:
+        check.remark(f"{name}: environment_sha256 computed again, and the same")
+    elif _is_amended(facts, "interpreter"):
+        check.remark(f"{name}: {changed}; an amendment says that interpreters changed")
+    else:
+        check.tampered(python, f"not what was installed when the side was frozen: {changed}")
+
+
+def _environment_changed(identity: Node, folders: list[str]) -> str:
+    """Return how what is installed differs from what the digest of the whole environment was taken of; empty if not."""
+    installed = list(identity["installed"].as_fields())
+    version, sha256 = identity["version"].as_text(), identity["sha256"].as_text()
+    frozen = identity["environment_sha256"].as_text()
+    found = [environments.read_folder(folder) for folder in folders]
+    others = ""
+    for path in environments.paths_with(found, installed):
+        other = environments.digest(version, sha256, path)
+        if other == frozen:
+            return ""
+        others = others or other
+    if more := environments.added(found, installed):
+        return f"{len(more)} distributions are installed besides, such as {more[0]}"
+    if not others:
+        return "the distributions near the interpreter are not those that the manifest lists"
+    return (
+        f"the environment's digest is {others}, {names.MANIFEST} says {frozen}, although the distributions are the "
+        "same: the size of an installed file is another, or a *.pth was changed, added or removed"
+    )
 
 
 def _hash_installed(check: Check, listed: Mapping[str, Mapping[str, str]]) -> None:

@@ -10,9 +10,12 @@ from typing import Any
 
 import pytest
 
+from campaign.verifier import environments
 from campaign.verifier.facts import Options
 from campaign.verifier.findings import Check, State
 from campaign.verifier.verify import verifying
+from jobs.processes.installed import environment_sha256 as digest_of_environment
+from jobs.processes.installed import read_distributions, read_hooks
 from tests.support.sealed import SealedHome, sha256
 
 
@@ -125,14 +128,18 @@ def packages(home: SealedHome, tmp_path: Path) -> Path:
     return folder
 
 
-def freeze(home: SealedHome, prefix: Path, installed: dict[str, Any]) -> None:
+def freeze(home: SealedHome, prefix: Path, installed: dict[str, Any], environment_sha256: str = "") -> None:
+    """Freeze a side with what is installed now, as an interpreter would say it of these folders."""
+    folders = [str(prefix / "lib" / "python3.11" / "site-packages")]
+    distributions, hooks = read_distributions(folders), read_hooks(folders)
+    now = digest_of_environment("3.11.7", sha256(b"an interpreter"), distributions, hooks)
     side = home.read("manifest.json")["baseline"]
     side["python"] = str(prefix / "bin" / "python")
     side["interpreter"] = {
         "path": str(prefix / "bin" / "python"),
         "version": "3.11.7",
         "sha256": sha256(b"an interpreter"),
-        "environment_sha256": "0" * 64,
+        "environment_sha256": environment_sha256 or now,
         "installed": installed,
     }
     refreeze(home, baseline=side)
@@ -142,7 +149,10 @@ def test_an_environment_as_it_was_installed_is_intact(home: SealedHome, packages
     assert packages.exists()
     check = deep(home, "environment")
     assert said(check) == ""
-    assert check.remarks == ["baseline: 2 installed files hashed"]
+    assert check.remarks == [
+        "baseline: 2 installed files hashed",
+        "baseline: environment_sha256 computed again, and the same",
+    ]
 
 
 def test_an_installed_file_that_was_edited_is_named_although_the_list_agrees_with_the_freeze(
@@ -157,15 +167,62 @@ def test_an_installed_file_that_was_edited_is_named_although_the_list_agrees_wit
 
 def test_a_file_that_two_distributions_brought_is_that_of_one_of_them(home: SealedHome, packages: Path) -> None:
     records = {"thing-1.0": (packages / "thing-1.0.dist-info" / "RECORD").read_bytes()}
-    records["other-2"] = f"thing.py,sha256={coded(b'other')},5\n".encode()
+    records["other-2"] = f"thing.py,sha256={coded(b'other.')},6\n".encode()
     (packages / "other-2.dist-info").mkdir()
     (packages / "other-2.dist-info" / "RECORD").write_bytes(records["other-2"])
     freeze(home, packages.parents[2], {stem: {"record_sha256": sha256(data)} for stem, data in records.items()})
     assert said(deep(home, "environment")) == ""
-    (packages / "thing.py").write_bytes(b"other")
+    (packages / "thing.py").write_bytes(b"other.")
     assert said(deep(home, "environment")) == ""
     (packages / "thing.py").write_bytes(b"neither")
     assert f"{packages}/thing.py: changed" in said(deep(home, "environment"))
+
+
+# --- the digest of the whole environment ------------------------------------------------------------------------------
+
+
+def test_a_hook_that_was_added_is_found_by_the_digest_alone(home: SealedHome, packages: Path) -> None:
+    (packages / "planted.pth").write_text("import os\n")
+    text = said(deep(home, "environment"))
+    assert "bin/python: not what was installed when the side was frozen: the environment's digest is" in text
+    assert "a *.pth was changed, added or removed" in text
+
+
+def test_a_distribution_that_was_added_is_named(home: SealedHome, packages: Path) -> None:
+    (packages / "extra-3.dist-info").mkdir()
+    assert "1 distributions are installed besides, such as extra-3" in said(deep(home, "environment"))
+
+
+def test_an_interpreter_that_an_amendment_tells_of_is_no_finding(home: SealedHome, packages: Path) -> None:
+    (packages / "planted.pth").write_text("import os\n")
+    home.acts.append(("amended", {"what": "interpreter"}))
+    home.write_ledger()
+    check = deep(home, "environment")
+    assert said(check) == ""
+    assert any("an amendment says that interpreters changed" in remark for remark in check.remarks)
+
+
+def test_folders_that_were_not_on_the_import_path_are_left_out_and_any_order_is_found(tmp_path: Path) -> None:
+    for folder, stem in (("a", "one-1"), ("b", "two-2"), ("c", "three-3")):
+        (tmp_path / folder / f"{stem}.dist-info").mkdir(parents=True)
+        (tmp_path / folder / f"{stem}.dist-info" / "RECORD").write_bytes(f"{stem}.py,sha256=x,1\n".encode())
+        (tmp_path / folder / "x.pth").write_text(stem)
+    used = [str(tmp_path / name) for name in ("b", "a")]
+    frozen = digest_of_environment("3", "e", read_distributions(used), read_hooks(used))
+    found = [environments.read_folder(str(tmp_path / name)) for name in ("a", "b", "c")]
+    paths = list(environments.paths_with(found, ["one-1", "two-2"]))
+    assert [[Path(one.path).name for one in path] for path in paths] == [["a", "b"], ["b", "a"]]
+    assert [environments.digest("3", "e", path) == frozen for path in paths] == [False, True]
+
+
+def test_what_is_listed_and_not_there_and_names_that_are_quoted_count_as_where_a_side_runs(packages: Path) -> None:
+    record = packages / "thing-1.0.dist-info" / "RECORD"
+    record.write_bytes(record.read_bytes() + b'"say ""x"".py",sha256=x,3\r\ngone.py,sha256=y,9\n')
+    (packages / 'say "x".py').write_bytes(b"xyz")
+    (packages / "old-1.egg-info").mkdir()
+    folders = [str(packages)]
+    expected = digest_of_environment("3", "e", read_distributions(folders), read_hooks(folders))
+    assert environments.digest("3", "e", [environments.read_folder(str(packages))]) == expected
 
 
 def test_a_list_that_was_edited_with_its_file_is_held_to_the_freeze(home: SealedHome, packages: Path) -> None:
