@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from campaign.watching.hopeless import HOPELESS, nodes_wanted, why_hopeless
+
+ROOT = Path(__file__).parents[3]
 
 
 @pytest.mark.parametrize(
@@ -57,3 +61,9 @@ def test_nodes_are_read_as_each_release_writes_them() -> None:
     assert nodes_wanted("Resources") == ""
     assert why_hopeless("ReqNodeNotAvail, UnavailableNodes:n1", frozenset({"n1"}))
     assert not why_hopeless("ReqNodeNotAvail, UnavailableNodes:n1", frozenset({"n2"}))
+
+
+def test_the_list_is_the_one_that_operators_read() -> None:
+    _, _, after = (ROOT / "docs" / "operator.md").read_text().partition("### Jobs that will not start\n")
+    table = after.partition("\nAll others")[0]
+    assert [name for name in HOPELESS if f"`{name}`" not in table] == []
