@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +26,7 @@ from campaign.submission.cost import (
     limits_of,
     topologies,
 )
+from campaign.submission.nodes import EXCLUDE_AFTER, excluded_so_far, find_failing
 from campaign.submission.transport import read_command
 from campaign.table import table
 from campaign.watching.extension import sentences
@@ -89,6 +90,8 @@ class Progress:
     extensions: tuple[str, ...]
     """What to know of the extensions, one sentence each."""
     troubles: tuple[str, ...]
+    excluded: Mapping[str, str] = field(default_factory=dict)
+    """Nodes that failed and get no more jobs, or would not if others are left, with the reasons."""
 
     def to_json(self) -> dict[str, Any]:
         """Return it as a JSON value."""
@@ -105,6 +108,7 @@ class Progress:
             "runs": [one.to_json() for one in self.runs],
             "extensions": list(self.extensions),
             "troubles": list(self.troubles),
+            "excluded_nodes": dict(self.excluded),
         }
 
 
@@ -230,7 +234,15 @@ def summarise(paths: HomePaths, protocol: Protocol, manifest: Manifest, candidat
         runs=runs,
         extensions=tuple(sentences(protocol, view.extension, view.slots)),
         troubles=view.troubles,
+        excluded=_excluded(manifest, view),
     )
+
+
+def _excluded(manifest: Manifest, view: View) -> dict[str, str]:
+    """Return the nodes that submissions avoid because they failed: as recorded, and as the next one would."""
+    after = int(manifest.resources["slurm"].get("exclude_after", EXCLUDE_AFTER))
+    failing = find_failing(view.history, view.attempts.values(), after)
+    return {**failing.nodes, **excluded_so_far(view.history)}
 
 
 _MOST_LINES = 12
@@ -260,6 +272,9 @@ def status_text(progress: Progress) -> str:
     # A run that was cut goes on: what its segments ended with stands with it, and in --json.
     if failures := [one for one in progress.failures if not (one.segment and one.ending in CUTS)]:
         lines += ["attempts without evidence:", *_limited([f"  {one.text}" for one in failures], "attempts")]
+    if progress.excluded:
+        said = [f"  {node}: {reason}" for node, reason in progress.excluded.items()]
+        lines += ["nodes that get no more jobs:", *_limited(said, "nodes")]
     if progress.extensions:
         lines += ["extensions:", *(f"  {one}" for one in progress.extensions)]
     if progress.out_of_reach:

@@ -75,6 +75,8 @@ class Cluster:
     node_states: dict[str, str] = field(default_factory=lambda: dict.fromkeys(("n1", "n2", "n3"), "idle"))
     """What sinfo says of every node of the one partition."""
     partition_limit: str = "infinite"
+    node: str = ""
+    """Where the queue says that every job is."""
     jobs: dict[str, tuple[str, str, float]] = field(default_factory=dict)
     """Job id to name, state and time of submission."""
     requests: list[Request] = field(default_factory=list)
@@ -184,7 +186,8 @@ class Cluster:
             return "me|acc|normal|main\n" * self._num_live()
         found = {job: one for job, one in self.jobs.items() if one[0] in _names(command)}
         return "".join(
-            f"{job}|{one[0]}|{one[1]}||{int(one[2])}|{int(one[2])}|{self.reason}\n" for job, one in found.items()
+            f"{job}|{one[0]}|{one[1]}|{self.node}|{int(one[2])}|{int(one[2])}|{self.reason}\n"
+            for job, one in found.items()
         )
 
     def _sacctmgr(self, command: Sequence[str]) -> str:
