@@ -16,6 +16,7 @@ from campaign.config.locate import KeyPath, Places, locate
 from campaign.config.values import (
     Adapter,
     BelowOne,
+    ClusterName,
     Entries,
     FilePath,
     FilePaths,
@@ -521,7 +522,7 @@ class Submission(Table):
 class Slurm(Table):
     """Resources of one allocation on Slurm."""
 
-    cluster: Name | None = Field(
+    cluster: ClusterName | None = Field(
         default=None, description="cluster, where this host's commands reach several; absent: their own"
     )
     partition: Text | None = Field(default=None, description="partition")

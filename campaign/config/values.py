@@ -157,6 +157,13 @@ def safe_name(value: Any) -> str:
     return value
 
 
+def _cluster(value: Any) -> str:
+    name = safe_name(value)
+    if name == "all":
+        raise ValueError("must be the name of one cluster")
+    return name
+
+
 def _resolve(value: Any, info: ValidationInfo) -> Path:
     if not isinstance(value, str) or not value or "\0" in value:
         raise ValueError(f"must be a path, not {value!r}")
@@ -268,6 +275,7 @@ RetriableEnding: TypeAlias = Annotated[
 ]
 
 Name: TypeAlias = Annotated[str, BeforeValidator(safe_name), WithJsonSchema(_NAME_SCHEMA)]
+ClusterName: TypeAlias = Annotated[str, BeforeValidator(_cluster), WithJsonSchema(_NAME_SCHEMA)]
 FilePath: TypeAlias = Annotated[Path, BeforeValidator(_resolve), WithJsonSchema(_PATH_SCHEMA)]
 Interpreter: TypeAlias = Annotated[Path, BeforeValidator(_interpreter), WithJsonSchema(_PATH_SCHEMA)]
 InsidePath: TypeAlias = Annotated[str, BeforeValidator(_inside), WithJsonSchema(_PATH_SCHEMA)]

@@ -309,3 +309,13 @@ def test_a_campaign_of_numerical_controls_alone_may_come_baseline_first() -> Non
     assert parse(text).baseline_first
     with pytest.raises(ConfigError, match="would wait for nothing"):
         parse(f"{text}controls = false\n")
+
+
+def test_a_slurm_cluster_is_one_by_name() -> None:
+    def cluster(line: str) -> str | None:
+        return parse(BASE.replace("[data.plays]", f"[slurm]\n{line}\n[data.plays]")).slurm.cluster
+
+    assert (cluster("cpus = 1"), cluster('cluster = "here"')) == (None, "here")
+    for wrong in ("all", "here,there", ""):
+        with pytest.raises(ConfigError):
+            cluster(f'cluster = "{wrong}"')
