@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -9,11 +10,12 @@ import pytest
 
 from campaign.documents import Ended, JobIdentity, Receipt, Started
 from campaign.files import sha256_file
-from campaign.submission.acts import Allocation, Attempt, Intent, Submission, Submitted
+from campaign.paths import HomePaths
+from campaign.submission.acts import Allocation, Attempt, History, Intent, Submission, Submitted
 from campaign.watching.asking import Told
-from campaign.watching.observation import local_job, read_attempt, slurm_job
+from campaign.watching.observation import Observer, local_job, read_attempt, slurm_job
 from campaign.watching.processes import Machine, read_machine, read_start
-from campaign.watching.scheduler import JobRecord
+from campaign.watching.scheduler import JobRecord, Slurm
 from campaign.watching.state import JobStage
 from tests.support.home import build_home
 from tests.support.refusing import forbid
@@ -166,3 +168,38 @@ def test_an_allocation_that_may_not_be_looked_at_is_no_crash(tmp_path: Path, mon
     allocation = Receipt.read(home.paths.attempt(slot, 1).receipt).allocation
     forbid(monkeypatch, home.paths.allocation(allocation).root)
     assert read_attempt(home.paths, Attempt(slot=slot, attempt=1, updates=0, allocation=allocation, ended=None)).receipt
+
+
+NUM_TASKS = 3000
+
+
+def _many_tasks(paths: HomePaths) -> History:
+    """Return three arrays of a thousand waiting tasks, with the folders that they have."""
+    history = History()
+    for first in range(0, NUM_TASKS, 1000):
+        key = f"k{first}"
+        made = submission(job=str(7 + first))
+        history.submissions[key] = replace(made, intent=made.intent.replace(submission=key))
+        for index in range(1000):
+            name, slot = f"a{first + index}", f"baseline/solo/w{first + index}/r1"
+            history.allocations[name] = replace(ALLOCATION, allocation=name, submission=key, index=index)
+            history.note_attempt(Attempt(slot=slot, attempt=1, updates=5, allocation=name, ended=None))
+            paths.allocation(name).root.mkdir(parents=True)
+            paths.attempt(slot, 1).root.mkdir(parents=True)
+    return history
+
+
+@pytest.mark.slow
+def test_a_look_at_three_thousand_tasks_takes_less_than_two_seconds_of_processor(tmp_path: Path) -> None:
+    home = build_home(tmp_path / "home", repeats=1)
+    history = _many_tasks(home.paths)
+    queue = "".join(
+        f"{7 + first}_{index}|k{first}|PENDING||1|N/A|Priority\n"
+        for first in range(0, NUM_TASKS, 1000)
+        for index in range(1000)
+    )
+    observer = Observer(paths=home.paths, slurm=Slurm(lambda _: queue), machine=read_machine())
+    before = time.process_time()
+    view = observer.view(home.protocol, "", history, 2.0)
+    assert time.process_time() - before < 2.0
+    assert [one.reason for one in view.attempts.values()] == ["Priority"] * NUM_TASKS
