@@ -11,7 +11,7 @@ import enum
 import functools
 import math
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias, overload
 
@@ -489,10 +489,19 @@ class Rows(Sequence[Row]):
         return map(self._row, range(len(self.lines)))
 
     def _row(self, index: int) -> Row:
-        parsed = _parse_line(self.table, self.lines[index], index + 2, self.table.file)
-        if not isinstance(parsed, Row):
-            raise ValueError(f"{self.table.file}:{index + 2}: was not parsed before")  # noqa: TRY004 - no type is wrong
-        return parsed
+        raw = self.lines[index]
+        fields = zip(self.table.columns, raw.split(","), strict=True)
+        values = {column.name: _CONVERT[column.kind](text) if text else "" for column, text in fields}
+        return Row(line=index + 2, raw=raw, values=values)
+
+
+_CONVERT: dict[Kind, Callable[[str], Value]] = {
+    Kind.TEXT: str,
+    Kind.COUNT: int,
+    Kind.DECIMAL: float,
+    Kind.FLAG: _FLAGS.__getitem__,
+}
+"""From the text of a field that is in its syntax to its value."""
 
 
 def texts(rows: Sequence[Row]) -> tuple[str, ...]:

@@ -105,6 +105,12 @@ class AllocationPaths:
         return self.root / "ended.json"
 
     @property
+    def documents(self) -> tuple[str, ...]:
+        """These three, as text: each collection looks at those of every allocation."""
+        root = str(self.root)
+        return tuple(f"{root}/{name}" for name in ("allocation.json", "started.json", "ended.json"))
+
+    @property
     def log(self) -> Path:
         """``harness.log``."""
         return self.root / "harness.log"
@@ -324,8 +330,8 @@ class HomePaths:
 
     def attempt(self, slot: str, number: int, segment: int = 0) -> AttemptPaths:
         """Return the paths of one attempt, or of one segment of an attempt at a run."""
-        root = self.attempts / slot / str(number)
-        return AttemptPaths(root / "segments" / str(segment) if segment else root)
+        place = f"attempts/{slot}/{number}/segments/{segment}" if segment else f"attempts/{slot}/{number}"
+        return AttemptPaths(self.root / place)
 
     @property
     def inputs(self) -> Path:

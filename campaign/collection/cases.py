@@ -27,8 +27,9 @@ def records_inputs(planned: documents.PlannedAttempt | documents.Slot, protocol:
         planned: The attempt, or its slot.
         protocol: The frozen protocol.
     """
-    is_workload = any(workload.name == planned.workload for workload in protocol.workloads)
-    return is_workload and planned.kind == "pilot" and planned.order == ("baseline",)
+    if planned.kind != "pilot" or planned.order != ("baseline",):
+        return False
+    return any(workload.name == planned.workload for workload in protocol.workloads)
 
 
 def _check_case(
@@ -118,7 +119,7 @@ class CaseBook:
     def note(
         self,
         sealed: SealedAttempt,
-        planned: documents.PlannedAttempt,
+        planned: documents.PlannedAttempt | documents.Slot,
         protocol: documents.Protocol,
         folder: AttemptPaths,
         *,

@@ -1,14 +1,14 @@
 """Collecting: from what the attempts left to checked rows in the cache, and one act in the ledger.
 
-Every sealed attempt is read and checked again each time, so that a byte which changes after it was sealed, or a cache
-that was edited, is found by the next collection. Attempts that cannot be taken never keep the others out.
+Every sealed attempt is looked at again each time, so that a file which changes after it was sealed, or a cache that was
+edited, is found by the next collection; `campaign.collection.reuse` says what need not be read again. Attempts that
+cannot be taken never keep the others out.
 
 A *try* is what has one receipt: an attempt, or one segment of an attempt at a run.
 """
 
 from __future__ import annotations
 
-import hashlib
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -18,8 +18,9 @@ from typing import Any, TypeAlias
 
 from sqlalchemy.orm import Session
 
+from acceptance.formats import Ending
 from campaign import documents, files
-from campaign.collection import chains, database
+from campaign.collection import bulk, chains, database
 from campaign.collection.cases import CaseBook, records_inputs
 from campaign.collection.chains import Link
 from campaign.collection.checkpoints import check_files, read_checkpoints
@@ -27,6 +28,7 @@ from campaign.collection.database import AttemptRecord, Stored
 from campaign.collection.inputs import check_folder
 from campaign.collection.interpreters import Sealed, check_interpreters
 from campaign.collection.records import record_of, run_record, segment_of
+from campaign.collection.reuse import Care, Memory, Remembered, is_settled
 from campaign.collection.sealed import Finding, TamperedError, is_leftover
 from campaign.collection.tries import Plans, Try, read_try
 from campaign.errors import EvidenceError
@@ -178,9 +180,9 @@ def _take(plans: Plans, whole: Whole, tries: Sequence[Try], found: _Found) -> No
         found.records[whole] = record_of(first, is_void=plans.history.is_void(*whole))
         found.taken[first.key] = first
     protocol = plans.frozen.protocol
-    if first.sealed is not None and first.planned is not None:
+    if first.sealed is not None and first.slot is not None:
         is_void = plans.history.is_void(*whole)
-        found.book.note(first.sealed, first.planned, protocol, first.folder, is_void=is_void)
+        found.book.note(first.sealed, first.slot, protocol, first.folder, is_void=is_void)
     else:
         slot = plans.slots.get(first.attempt.slot)
         found.book.is_open |= slot is not None and records_inputs(slot, protocol)
@@ -231,25 +233,36 @@ def _intended(history: acts.History) -> Iterator[acts.Attempt]:
 
 def _strangers(paths: HomePaths, history: acts.History) -> Iterator[Finding]:
     """Yield a finding for everything below attempts/ that no intent of the ledger accounts for."""
-    known = {paths.attempt(one.slot, one.attempt, one.segment).root for one in _intended(history)}
-    above = {parent for folder in known for parent in folder.parents}
-    pending = [paths.attempts] if paths.attempts.is_dir() else []
+    known = {str(paths.attempt(one.slot, one.attempt, one.segment).root) for one in _intended(history)}
+    above = _above(known, str(paths.root))
+    pending = [str(paths.attempts)] if paths.attempts.is_dir() else []
     while pending:
         folder = pending.pop()
         try:
             with os.scandir(folder) as listed:
                 entries = sorted(listed, key=lambda item: item.name)
         except OSError as error:
-            yield _unreadable(error, folder)
+            yield _unreadable(error, Path(folder))
             continue
         for entry in entries:
-            path = paths.root / os.path.relpath(entry.path, paths.root)
+            path = f"{folder}/{entry.name}"
             if path in known:
                 continue
             if path in above and entry.is_dir(follow_symlinks=False):
                 pending.append(path)
             elif not is_leftover(entry.name):
-                yield Finding(where=str(path), what="no intent of the ledger names it")
+                yield Finding(where=path, what="no intent of the ledger names it")
+
+
+def _above(folders: Iterable[str], root: str) -> set[str]:
+    """Return every folder between some folders and a root."""
+    found: set[str] = set()
+    for folder in folders:
+        parent = folder.rpartition("/")[0]
+        while parent not in found and len(parent) > len(root):
+            found.add(parent)
+            parent = parent.rpartition("/")[0]
+    return found
 
 
 def _planned_at(entries: Iterable[documents.Entry]) -> dict[str, float]:
@@ -262,8 +275,22 @@ def _planned_at(entries: Iterable[documents.Entry]) -> dict[str, float]:
     return found
 
 
-def read_home(paths: HomePaths, frozen: Frozen, entries: Sequence[documents.Entry], known: Mapping[str, str]) -> _Found:
-    """Read and check everything that the attempts left, but the files of checkpoints; touches nothing."""
+def read_home(
+    paths: HomePaths,
+    frozen: Frozen,
+    entries: Sequence[documents.Entry],
+    known: Mapping[str, str],
+    memory: Memory | None = None,
+) -> _Found:
+    """Read and check everything that the attempts left, but the files of checkpoints; touches nothing.
+
+    Args:
+        paths: The home.
+        frozen: The frozen documents.
+        entries: The ledger's.
+        known: Receipts that earlier collections recorded.
+        memory: What need not be read again; None for nothing.
+    """
     found = _Found()
     history = acts.fold(entries)
     plans = Plans(
@@ -273,6 +300,7 @@ def read_home(paths: HomePaths, frozen: Frozen, entries: Sequence[documents.Entr
         slots=frozen.slots(),
         planned_at=_planned_at(entries),
         known=known,
+        memory=memory or Memory(),
     )
     for whole, attempts in groupby(_intended(history), key=lambda one: (one.slot, one.attempt)):
         _read_attempt(plans, whole, list(attempts), found)
@@ -368,14 +396,22 @@ def _conflict_of_endings(
     return None
 
 
-def _conflict(paths: HomePaths, stored: Stored, record: AttemptRecord) -> Finding | None:
+def _conflict(paths: HomePaths, session: Session, stored: Stored, record: AttemptRecord) -> Finding | None:
     """Return why a stored attempt cannot be the one that was read; None if it is the same or may follow it."""
     conflict = _conflict_of_endings(paths, record.key, stored.endings, record.endings)
     is_same = stored.endings == record.endings
-    if conflict is None and is_same and (stored.raw, stored.lines) != (record.row.raw, _lines(record)):
+    if conflict is None and is_same and (stored.raw != record.row.raw or not _has_rows(session, record)):
         what = "the cache holds other lines than the sealed files: campaign collect --rebuild"
         return Finding(where=str(paths.database), what=f"{_name(record.key)}: {what}")
     return conflict
+
+
+def _has_rows(session: Session, record: AttemptRecord) -> bool:
+    """Return whether the cache holds the rows of an attempt that it holds.
+
+    Where they were not parsed again the digest of all that it holds has been found to be the ledger's.
+    """
+    return record.is_stored or database.stored_lines(session, record.key) == _lines(record)
 
 
 def _as_stored(before: Stored, record: AttemptRecord) -> AttemptRecord:
@@ -389,10 +425,12 @@ def _name(whole: Whole) -> str:
     return AttemptKey(*whole).receipt_name
 
 
-def _store(paths: HomePaths, session: Session, found: _Found) -> set[Whole]:
-    """Bring the cache up to what was read; return the attempts that are stored otherwise."""
-    stored = database.stored_attempts(session)
+def _store(
+    paths: HomePaths, session: Session, found: _Found, stored: Mapping[Whole, Stored]
+) -> tuple[set[Whole], bool]:
+    """Bring the cache up to what was read; return the attempts that are stored otherwise, and whether it changed."""
     conflicts: dict[Whole, Finding] = {}
+    gone: list[Whole] = []
     for key in sorted(set(stored) - set(found.records) - found.refused):
         going = found.going.get(key)
         if going is None:
@@ -401,21 +439,52 @@ def _store(paths: HomePaths, session: Session, found: _Found) -> set[Whole]:
         elif conflict := _conflict_of_endings(paths, key, stored[key].endings, going):
             conflicts[key] = conflict
         else:
-            database.delete_attempt(session, key)  # another segment of it was planned
+            gone.append(key)  # another segment of it was planned
     new: list[AttemptRecord] = []
     for record in found.records.values():
         before = stored.get(record.key)
         if before is None:
             new.append(record)
-        elif conflict := _conflict(paths, before, _as_stored(before, record)):
+        elif conflict := _conflict(paths, session, before, _as_stored(before, record)):
             conflicts[record.key] = conflict
         elif before.endings != record.endings or before.raw != record.row.raw:
             # A receipt came late, or another segment, or it has become void.
-            database.delete_attempt(session, record.key)
+            gone.append(record.key)
             new.append(record)
+    for key in gone:
+        database.delete_attempt(session, key)
     database.insert_attempts(session, new)
     found.findings.extend(conflicts.values())
-    return set(conflicts)
+    return set(conflicts), bool(gone or new)
+
+
+def _remember(paths: HomePaths, session: Session, found: _Found, stored: Mapping[Whole, Stored]) -> None:
+    """Remember what the file system says of the attempts whose every byte was found right."""
+    stamps = {}
+    for whole in found.records:
+        one = found.taken.get(AttemptKey(*whole))
+        if one is None or one.look is None or (whole in stored and stored[whole].stamp == one.look.stamp):
+            continue
+        if is_settled(one.look, paths.lock):
+            stamps[whole] = one.look.stamp
+    if stamps:
+        database.store_attempt_stamps(session, stamps)
+
+
+def _memory(
+    ledger: Ledger, history: acts.History, stored: Mapping[Whole, Stored], digest: bulk.Digest, care: Care
+) -> Memory:
+    """Return what need not be read again: nothing unless the cache is as a whole what the ledger says."""
+    if _last_act(ledger.entries).get("rows_sha256") != digest.sha256 or digest.orphans:
+        return Memory()
+    tries = {}
+    for (slot, attempt), one in stored.items():
+        (ending, receipt_sha256), is_run = one.endings.get(0, ("", "")), 0 not in one.endings
+        was_void = ending == Ending.VOID
+        # One that has become void since is stored anew, with all its rows.
+        if receipt_sha256 and not is_run and was_void == history.is_void(slot, attempt):
+            tries[AttemptKey(slot, attempt)] = Remembered(receipt_sha256=receipt_sha256, stamp=one.stamp)
+    return Memory(care=care, tries=tries)
 
 
 def _check_inputs(paths: HomePaths, frozen: Frozen, session: Session, found: _Found) -> None:
@@ -432,17 +501,12 @@ def _check_inputs(paths: HomePaths, frozen: Frozen, session: Session, found: _Fo
         database.store_stamps(session, stamps)
 
 
-def _summarise(session: Session, found: _Found, conflicts: set[Whole]) -> Collection:
-    stored = database.stored_attempts(session)
-    digest = hashlib.sha256(b"campaign-rows/1\n")
-    rows = 0
-    for key in sorted(stored):
-        lines = [("attempts.csv", stored[key].raw)]
-        lines += [(name, raw) for name, own in sorted(stored[key].lines.items()) for _, raw in own]
-        rows += len(lines) - 1
-        for part in (text for line in lines for text in line):
-            data = part.encode("utf-8")
-            digest.update(b"%d:%s," % (len(data), data))
+def _summarise(
+    paths: HomePaths, found: _Found, conflicts: set[Whole], stored: Mapping[Whole, Stored], digest: bulk.Digest
+) -> Collection:
+    if digest.orphans:
+        what = f"the cache holds {digest.orphans} rows of attempts that it does not hold: campaign collect --rebuild"
+        found.findings.append(Finding(where=str(paths.database), what=what))
     receipts = {
         key.receipt_name: sha256
         for key, sha256 in sorted(found.receipts.items())
@@ -454,8 +518,8 @@ def _summarise(session: Session, found: _Found, conflicts: set[Whole]) -> Collec
         attempts=len(stored),
         sealed=sum(own.is_sealed for own in stored.values()),
         running=found.running,
-        rows=rows,
-        rows_sha256=digest.hexdigest(),
+        rows=digest.rows,
+        rows_sha256=digest.sha256,
         receipts=receipts,
         findings=tuple(found.findings),
         records=tuple(found.records.values()),
@@ -478,13 +542,14 @@ def _record_act(ledger: Ledger, collection: Collection, known: Mapping[str, str]
         ledger.append("collected", act)
 
 
-def collect(paths: HomePaths, ledger: Ledger, *, rebuild: bool = False) -> Collection:
+def collect(paths: HomePaths, ledger: Ledger, *, rebuild: bool = False, care: Care = Care.STAMPS) -> Collection:
     """Collect everything that has an ending into the cache and record it in the ledger.
 
     Args:
         paths: The home.
         ledger: Its ledger, open for writing: its lock makes this the only writer.
-        rebuild: Build a new cache from the files and put it in the old one's place.
+        rebuild: Build a new cache from the files and put it in the old one's place; then all is read and parsed.
+        care: What is read again of attempts that an earlier collection found right.
 
     Returns:
         What was found, findings included: see `require_intact`.
@@ -496,7 +561,6 @@ def collect(paths: HomePaths, ledger: Ledger, *, rebuild: bool = False) -> Colle
     frozen = read_frozen(paths)
     check_recorded(paths, frozen, ledger.entries)
     known = known_receipts(ledger.entries)
-    found = read_home(paths, frozen, ledger.entries, known)
     target = paths.rebuilt_database if rebuild else paths.database
     if rebuild:
         database.require_file_or_nothing(paths.database)
@@ -505,10 +569,18 @@ def collect(paths: HomePaths, ledger: Ledger, *, rebuild: bool = False) -> Colle
             target.unlink(missing_ok=True)
     digests = {"manifest_sha256": frozen.manifest_sha256, "protocol_sha256": frozen.protocol_sha256}
     with database.open_database(target, **digests) as session:
+        stored = database.stored_attempts(session)
+        digest = database.digest(session, stored)
+        memory = _memory(ledger, acts.fold(ledger.entries), stored, digest, care)
+        found = read_home(paths, frozen, ledger.entries, known, memory)
         _check_checkpoints(paths, session, found)
-        conflicts = _store(paths, session, found)
+        conflicts, has_changed = _store(paths, session, found, stored)
+        _remember(paths, session, found, {} if has_changed else stored)
         _check_inputs(paths, frozen, session, found)
-        collection = _summarise(session, found, conflicts)
+        if has_changed:
+            stored = database.stored_attempts(session)
+            digest = database.digest(session, stored)
+        collection = _summarise(paths, found, conflicts, stored, digest)
     if rebuild:
         with files.writing(paths.database):
             target.replace(paths.database)

@@ -40,6 +40,7 @@ from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column
 from acceptance import formats
 from acceptance.formats import Ending
 from campaign import files
+from campaign.collection import bulk
 from campaign.collection.checkpoints import Hashed
 from campaign.collection.inputs import Stamp
 from campaign.documents import CheckpointName
@@ -47,9 +48,9 @@ from campaign.errors import CampaignError, InfrastructureError, StateError
 
 APPLICATION_ID = 0x43414D50
 """``CAMP``: what `file` and sqlite3 show as the owner of the format."""
-SCHEMA_VERSION = 4
+SCHEMA_VERSION = 5
 """2: the tables of the numerical family. 3: runs in segments, and the stamps of what their checkpoints hold. 4: more
-endings, `void` among them."""
+endings, `void` among them. 5: the stamps of attempts."""
 LARGEST_DOUBLE = "1.7976931348623157e308"
 
 _STRICT = {"sqlite_strict": True}
@@ -159,6 +160,17 @@ class SealedFile(Base):
     name: Mapped[str] = mapped_column(TEXT, primary_key=True)
     bytes: Mapped[int] = mapped_column(Integer)
     sha256: Mapped[str] = mapped_column(TEXT)
+
+
+class AttemptStamp(Base):
+    """What the file system said of an attempt's files when every byte of them was found right; no run has one."""
+
+    __tablename__ = "stamps"
+    __table_args__ = (_of_attempt(), CheckConstraint("length(stamp) = 64", name="digest"), _STRICT)
+
+    slot: Mapped[str] = mapped_column(TEXT, primary_key=True)
+    attempt: Mapped[int] = mapped_column(Integer, primary_key=True)
+    stamp: Mapped[str] = mapped_column(TEXT)
 
 
 class _Stamped:
@@ -347,6 +359,8 @@ def open_database(path: Path, *, manifest_sha256: str, protocol_sha256: str) -> 
         with Session(engine) as session, session.begin():
             yield session
     except DatabaseError as error:
+        raise _explain(error.orig, path) from error
+    except sqlite3.DatabaseError as error:
         raise _explain(error, path) from error
     finally:
         engine.dispose()
@@ -391,9 +405,9 @@ _OF_THE_MACHINE = {
 """What to try, by SQLite's primary code, when the cache itself is not what is wrong."""
 
 
-def _explain(error: DatabaseError, path: Path) -> CampaignError:
-    reason = str(error.orig)
-    code = getattr(error.orig, "sqlite_errorcode", sqlite3.SQLITE_ERROR) & 0xFF  # the rest says more, and may be new
+def _explain(error: BaseException | None, path: Path) -> CampaignError:
+    reason = str(error)
+    code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR) & 0xFF  # the rest says more, and may be new
     if code in _OF_THE_MACHINE:
         return InfrastructureError(f"SQLite cannot go on: {reason}", where=str(path), hint=_OF_THE_MACHINE[code])
     return StateError("the cache cannot be used", where=str(path), why=reason, hint="campaign collect --rebuild")
@@ -446,8 +460,10 @@ class AttemptRecord:
     kind: str = ""
     reason: str = ""
     files: tuple[StoredFile, ...] = ()
-    tables: Mapping[str, tuple[formats.Row, ...]]
+    tables: Mapping[str, Sequence[formats.Row]]
     """Rows by file name."""
+    is_stored: bool = False
+    """Whether its rows are in the cache already, and were not parsed again: then ``tables`` is empty."""
     segments: tuple[SegmentRecord, ...] = ()
     """Of a run, in order."""
 
@@ -528,11 +544,10 @@ def _segment_values(record: AttemptRecord) -> Iterator[dict[str, Any]]:
         }
 
 
-def _row_values(record: AttemptRecord, file: str) -> Iterator[dict[str, Any]]:
-    slot, attempt = record.key
-    for row in record.tables.get(file, ()):
-        place = {"source_slot": slot, "source_attempt": attempt, "line": row.line}
-        yield {**place, **_values(row, formats.TABLES[file])}
+def _row_values(records: Sequence[AttemptRecord], file: str) -> Iterator[tuple[Any, ...]]:
+    table = formats.TABLES[file]
+    for record in records:
+        yield from bulk.values_of(table, record.key, record.tables.get(file, ()))
 
 
 def insert_attempts(session: Session, records: Sequence[AttemptRecord]) -> None:
@@ -543,10 +558,11 @@ def insert_attempts(session: Session, records: Sequence[AttemptRecord]) -> None:
         (Segment, [values for record in records for values in _segment_values(record)]),
         (SealedFile, [values for record in records for values in _file_values(record)]),
     ]
-    batches += [(table, [v for record in records for v in _row_values(record, file)]) for file, table in ROWS.items()]
     for target, values in batches:
         if values:
             session.execute(insert(target), values)
+    for file, table in ROWS.items():
+        bulk.insert_rows(session, table, _row_values(records, file))
 
 
 def delete_attempt(session: Session, key: tuple[str, int]) -> None:
@@ -557,36 +573,58 @@ def delete_attempt(session: Session, key: tuple[str, int]) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stored:
-    """What the cache holds of one attempt, as text."""
+    """What the cache holds of one attempt, its rows left out."""
 
     raw: str
     endings: Mapping[int, tuple[str, str]]
     """As `AttemptRecord.endings`."""
     is_sealed: bool
     """Whether its line says so."""
-    lines: Mapping[str, tuple[tuple[int, str], ...]]
-    """File name to (line number, text), in file order; files without rows are left out."""
+    stamp: str = ""
+    """What the file system said of its files when they were found right; empty where that is not known."""
 
 
 def stored_attempts(session: Session) -> dict[tuple[str, int], Stored]:
     """Return what the cache holds, by slot and attempt."""
-    receipts = {(row.slot, row.attempt): row.receipt_sha256 for row in session.scalars(select(Sealed))}
+    cursor = bulk.cursor_of(session)
+    receipts = {
+        (slot, attempt): sha
+        for slot, attempt, sha in cursor.execute("SELECT slot, attempt, receipt_sha256 FROM receipts")
+    }
+    stamps = {
+        (slot, attempt): stamp for slot, attempt, stamp in cursor.execute("SELECT slot, attempt, stamp FROM stamps")
+    }
     segments: dict[tuple[str, int], dict[int, tuple[str, str]]] = {}
     for row in session.scalars(select(Segment)):
         segments.setdefault((row.slot, row.attempt), {})[row.segment] = (row.ending, row.receipt_sha256 or "")
-    lines: dict[tuple[str, int], dict[str, list[tuple[int, str]]]] = {}
-    for name, table in ROWS.items():
-        columns = (table.c.source_slot, table.c.source_attempt, table.c.line, table.c.raw)
-        for slot, attempt, line, raw in session.execute(select(*columns).order_by(*columns[:3])):
-            lines.setdefault((slot, attempt), {}).setdefault(name, []).append((line, raw))
-    columns_of_attempt = (ATTEMPTS.c.slot, ATTEMPTS.c.attempt, ATTEMPTS.c.raw, ATTEMPTS.c.ending, ATTEMPTS.c.sealed)
     found: dict[tuple[str, int], Stored] = {}
-    for slot, attempt, raw, ending, sealed in session.execute(select(*columns_of_attempt)):
-        own = {name: tuple(rows) for name, rows in lines.get((slot, attempt), {}).items()}
+    for slot, attempt, raw, ending, sealed in cursor.execute("SELECT slot, attempt, raw, ending, sealed FROM attempts"):
         key = (slot, attempt)
         endings = segments.get(key) or {0: (ending, receipts.get(key, ""))}
-        found[key] = Stored(raw=raw, endings=endings, is_sealed=bool(sealed), lines=own)
+        found[key] = Stored(raw=raw, endings=endings, is_sealed=bool(sealed), stamp=stamps.get(key, ""))
     return found
+
+
+def stored_lines(session: Session, key: tuple[str, int]) -> dict[str, tuple[tuple[int, str], ...]]:
+    """Return the rows of one attempt, by file name, as (line number, text) in file order; no file without any."""
+    found = {file: bulk.select_lines(session, table, key) for file, table in ROWS.items()}
+    return {file: lines for file, lines in found.items() if lines}
+
+
+def digest(session: Session, stored: Mapping[tuple[str, int], Stored]) -> bulk.Digest:
+    """Return the digest of all that the cache holds.
+
+    Args:
+        session: The cache.
+        stored: Its attempts.
+    """
+    return bulk.digest_rows(session, ROWS, ((key, one.raw) for key, one in stored.items()))
+
+
+def store_attempt_stamps(session: Session, stamps: Mapping[tuple[str, int], str]) -> None:
+    """Remember what the file system says of some stored attempts, in place of what was known of them."""
+    values = [(slot, attempt, stamp) for (slot, attempt), stamp in sorted(stamps.items())]
+    bulk.cursor_of(session).executemany("INSERT OR REPLACE INTO stamps VALUES (?, ?, ?)", values)
 
 
 def stored_checkpoint_files(session: Session, root: Path) -> dict[Path, Hashed]:
@@ -647,7 +685,5 @@ def sorted_lines(session: Session, file: str, owners: Sequence[str]) -> list[str
         owners: The first parts of the slots to take: ``baseline``, a candidate's id.
     """
     table = ATTEMPTS if file == formats.ATTEMPTS.file else ROWS[file]
-    slot = table.c.slot if file == formats.ATTEMPTS.file else table.c.source_slot
-    keys = [table.c[name] for name in formats.TABLES[file].key]
-    found = session.execute(select(slot, table.c.raw).order_by(*keys, table.c.raw))
-    return [raw for owner, raw in found if owner.partition("/")[0] in owners]
+    slot = "slot" if file == formats.ATTEMPTS.file else "source_slot"
+    return bulk.select_sorted(session, table, slot, formats.TABLES[file].key, owners)

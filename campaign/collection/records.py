@@ -99,6 +99,7 @@ def record_of(one: Try, *, is_void: bool) -> AttemptRecord:
             kind=one.sealed.receipt.kind,
             files=_files_of(one),
             tables=one.sealed.tables,
+            is_stored=one.sealed.is_stored,
         )
     return _made_void(record, one) if is_void else record
 

@@ -6,7 +6,7 @@ Nothing is repaired and nothing is guessed; every disagreement becomes a finding
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -90,10 +90,12 @@ class SealedAttempt:
     start_sha256: str
     receipt: documents.Receipt
     receipt_sha256: str
-    tables: Mapping[str, tuple[formats.Row, ...]]
+    tables: Mapping[str, Sequence[formats.Row]]
     """Rows by file name, for the files that are evidence tables."""
     kept: Mapping[str, bytes]
     """The very bytes that were checked of the files which stay with the attempt and are looked into: see `KEPT`."""
+    is_stored: bool = False
+    """Whether the cache holds the rows of this very receipt: then they were not parsed again, ``tables`` is empty."""
 
 
 KEPT = (INPUTS, TENSORS)
@@ -211,10 +213,8 @@ def _read_sealed(folder: AttemptPaths, sealed: documents.SealedFile) -> tuple[by
     return data, []
 
 
-def _parse_table(
-    data: bytes, sealed: documents.SealedFile, path: Path
-) -> tuple[tuple[formats.Row, ...], list[Finding]]:
-    rows, faults = formats.parse_table(formats.TABLES[sealed.name], data, str(path))
+def _parse_table(data: bytes, sealed: documents.SealedFile, path: Path) -> tuple[Sequence[formats.Row], list[Finding]]:
+    rows, faults = formats.parse_rows(formats.TABLES[sealed.name], data, str(path))
     found = [Finding(where=f"{fault.file}:{fault.line}", what=fault.what) for fault in faults]
     if not found and sealed.rows != len(rows):
         found.append(Finding(where=str(path), what=f"{len(rows)} rows, the receipt says {sealed.rows}"))
@@ -222,24 +222,26 @@ def _parse_table(
 
 
 def _read_files(
-    folder: AttemptPaths, receipt: documents.Receipt
-) -> tuple[dict[str, tuple[formats.Row, ...]], dict[str, bytes], list[Finding]]:
-    tables: dict[str, tuple[formats.Row, ...]] = {}
+    folder: AttemptPaths, receipt: documents.Receipt, *, is_stored: bool
+) -> tuple[dict[str, Sequence[formats.Row]], dict[str, bytes], list[Finding]]:
+    tables: dict[str, Sequence[formats.Row]] = {}
     kept: dict[str, bytes] = {}
     findings: list[Finding] = []
     for sealed in receipt.files:
         data, found = _read_sealed(folder, sealed)
         if sealed.name == formats.ATTEMPTS.file:
             found.append(Finding(where=str(folder.root / sealed.name), what="no attempt writes this table"))
-        elif not found and sealed.name in formats.TABLES:
+        elif not found and sealed.name in formats.TABLES and not is_stored:
             tables[sealed.name], found = _parse_table(data, sealed, folder.root / sealed.name)
-        elif sealed.name in KEPT:
+        elif sealed.name == INPUTS or (sealed.name in KEPT and not is_stored):
             kept[sealed.name] = data
         findings.extend(found)
     return tables, kept, findings
 
 
-def read_attempt(folder: AttemptPaths, expected: Expected) -> tuple[SealedAttempt | None, tuple[Finding, ...]]:
+def read_attempt(
+    folder: AttemptPaths, expected: Expected, *, stored_sha256: str = ""
+) -> tuple[SealedAttempt | None, tuple[Finding, ...]]:
     """Read and check one attempt that has a receipt, or one segment of an attempt at a run.
 
     The checkpoints of a segment are not looked at: see `campaign.collection.checkpoints`.
@@ -247,6 +249,7 @@ def read_attempt(folder: AttemptPaths, expected: Expected) -> tuple[SealedAttemp
     Args:
         folder: Its folder.
         expected: What the plan says of it.
+        stored_sha256: Digest of the receipt whose rows the cache holds; empty where it holds none.
 
     Returns:
         The attempt, or None and every reason why it cannot be taken.
@@ -257,13 +260,14 @@ def read_attempt(folder: AttemptPaths, expected: Expected) -> tuple[SealedAttemp
         receipt = documents.Receipt.parse(receipt_bytes, where=str(folder.receipt))
     except EvidenceError as error:
         return None, (Finding(where=error.where, what=error.what),)
-    start_sha256 = files.sha256_bytes(start_bytes)
+    start_sha256, receipt_sha256 = files.sha256_bytes(start_bytes), files.sha256_bytes(receipt_bytes)
     findings = [
         *_check_start(start, expected, str(folder.start)),
         *_check_receipt(receipt, start_sha256, expected, str(folder.receipt)),
         *_check_listing(folder, receipt, expected.planned),
     ]
-    tables, kept, found = _read_files(folder, receipt)
+    is_stored = receipt_sha256 == stored_sha256
+    tables, kept, found = _read_files(folder, receipt, is_stored=is_stored)
     findings.extend(found)
     if findings:
         return None, tuple(findings)
@@ -271,7 +275,45 @@ def read_attempt(folder: AttemptPaths, expected: Expected) -> tuple[SealedAttemp
         start=start,
         start_sha256=start_sha256,
         receipt=receipt,
-        receipt_sha256=files.sha256_bytes(receipt_bytes),
+        receipt_sha256=receipt_sha256,
         tables=tables,
         kept=kept,
+        is_stored=is_stored,
     ), ()
+
+
+def read_unchanged(folder: AttemptPaths, receipt_sha256: str) -> SealedAttempt | None:
+    """Read what is asked again of an attempt whose files the file system says are as they were when all was right.
+
+    Args:
+        folder: Its folder.
+        receipt_sha256: Digest of its receipt then.
+
+    Returns:
+        The attempt; None if it is not as it was after all.
+    """
+    try:
+        receipt_bytes, start_bytes = files.read_regular(folder.receipt), files.read_regular(folder.start)
+    except EvidenceError:
+        return None
+    start_sha256 = files.sha256_bytes(start_bytes)
+    if files.sha256_bytes(receipt_bytes) != receipt_sha256:
+        return None
+    receipt = documents.Receipt.parse_again(receipt_bytes)
+    if start_sha256 != receipt.start_sha256:
+        return None
+    kept = {}
+    for sealed in receipt.files:
+        if sealed.name == INPUTS:
+            kept[sealed.name], found = _read_sealed(folder, sealed)
+            if found:
+                return None
+    return SealedAttempt(
+        start=documents.Start.parse_again(start_bytes),
+        start_sha256=start_sha256,
+        receipt=receipt,
+        receipt_sha256=receipt_sha256,
+        tables={},
+        kept=kept,
+        is_stored=True,
+    )

@@ -5,14 +5,15 @@ Nothing is stored here; `campaign.collection.collect` does that.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from acceptance.formats import Ending
 from campaign import documents, files
 from campaign.collection import runs
 from campaign.collection.cases import check_attempt
-from campaign.collection.sealed import Finding, SealedAttempt, check_job, expect, read_attempt
+from campaign.collection.reuse import Care, Look, Memory, look_at
+from campaign.collection.sealed import Finding, SealedAttempt, check_job, expect, read_attempt, read_unchanged
 from campaign.errors import EvidenceError
 from campaign.frozen import Frozen
 from campaign.keys import AttemptKey
@@ -35,6 +36,8 @@ class Plans:
     """Receipts that earlier collections recorded, by name."""
     read: dict[str, documents.AllocationPlan] = field(default_factory=dict)
     """Plans by allocation, each read and checked once."""
+    memory: Memory = field(default_factory=Memory)
+    """What an earlier collection found right."""
 
     def slot(self, attempt: acts.Attempt) -> documents.Slot:
         """Return the slot of a try.
@@ -98,7 +101,7 @@ class Try:
     allocation: acts.Allocation
     """What the ledger says of its allocation."""
     folder: AttemptPaths
-    planned: documents.PlannedAttempt | None = None
+    slot: documents.Slot | None = None
     """None where there is no receipt."""
     sealed: SealedAttempt | None = None
     """None where there is no receipt, or where it cannot be taken."""
@@ -106,6 +109,8 @@ class Try:
     """Of a try without a receipt that has an ending, if it began."""
     findings: tuple[Finding, ...] = ()
     """Why it cannot be taken."""
+    look: Look | None = None
+    """What the file system said before any of it was read; None where there is no receipt."""
 
     @property
     def key(self) -> AttemptKey:
@@ -115,7 +120,7 @@ class Try:
     @property
     def is_open(self) -> bool:
         """Whether it has no ending yet."""
-        return self.planned is None and self.attempt.ended is None
+        return self.slot is None and self.attempt.ended is None
 
 
 def _check_ended(paths: HomePaths, attempt: acts.Attempt, folder: AttemptPaths) -> None:
@@ -158,6 +163,8 @@ def read_try(plans: Plans, attempt: acts.Attempt) -> Try:
         OSError: It cannot be looked at.
     """
     folder = plans.paths.attempt(attempt.slot, attempt.attempt, attempt.segment)
+    if (unchanged := _read_unchanged(plans, attempt, folder)) is not None:
+        return unchanged
     allocation = plans.paths.allocation(attempt.allocation)
     known_allocation = plans.history.allocations[attempt.allocation]
     _check_ended(plans.paths, attempt, folder)
@@ -175,22 +182,68 @@ def read_try(plans: Plans, attempt: acts.Attempt) -> Try:
             start=start,
             findings=tuple(check_job(start, allocation)) if start is not None else (),
         )
-    planned, protocol = plans.attempt(attempt), plans.frozen.protocol
-    sealed, findings = read_attempt(folder, expect(plans.frozen, planned, attempt.allocation))
+    look = look_at(folder, allocation)
+    planned = plans.attempt(attempt)
+    remembered = plans.memory.tries.get(attempt.key)
+    stored_sha256 = remembered.receipt_sha256 if remembered is not None else ""
+    expected = expect(plans.frozen, planned, attempt.allocation)
+    sealed, findings = read_attempt(folder, expected, stored_sha256=stored_sha256)
     if sealed is not None and sealed.receipt.ending is Ending.VOID:
         findings = (*findings, Finding(where=str(folder.receipt), what="no attempt can end void by itself"))
     elif sealed is not None:
-        is_known = plans.known.get(attempt.key.receipt_name) == sealed.receipt_sha256
-        findings = (
-            *check_job(sealed.start, allocation),
-            *check_attempt(sealed, planned, protocol, folder, is_known=is_known),
-            *runs.check_attempt(sealed, planned, protocol, folder),
-        )
+        findings = (*check_job(sealed.start, allocation), *_check_kind(plans, attempt, sealed, planned, folder))
     return Try(
         attempt=attempt,
         allocation=known_allocation,
         folder=folder,
-        planned=planned,
+        slot=plans.slot(attempt),
         sealed=None if findings else sealed,
         findings=findings,
+        look=look,
+    )
+
+
+def _check_kind(
+    plans: Plans,
+    attempt: acts.Attempt,
+    sealed: SealedAttempt,
+    planned: documents.PlannedAttempt,
+    folder: AttemptPaths,
+) -> Iterator[Finding]:
+    """Yield what its family finds wrong with a try.
+
+    All of it follows from sealed bytes, plan and protocol: where the rows are stored it followed from the same ones.
+    """
+    if sealed.is_stored:
+        return
+    protocol = plans.frozen.protocol
+    is_known = plans.known.get(attempt.key.receipt_name) == sealed.receipt_sha256
+    yield from check_attempt(sealed, planned, protocol, folder, is_known=is_known)
+    yield from runs.check_attempt(sealed, planned, protocol, folder)
+
+
+def _read_unchanged(plans: Plans, attempt: acts.Attempt, folder: AttemptPaths) -> Try | None:
+    """Return a try of which the file system says that nothing changed since every byte of it was found right.
+
+    None if it must be read: then everything is checked as if it had never been.
+    """
+    remembered = plans.memory.tries.get(attempt.key)
+    if plans.memory.care is not Care.STAMPS or remembered is None or not remembered.stamp:
+        return None
+    try:
+        look = look_at(folder, plans.paths.allocation(attempt.allocation))
+    except OSError:
+        return None
+    if look.stamp != remembered.stamp:
+        return None
+    sealed = read_unchanged(folder, remembered.receipt_sha256)
+    if sealed is None:
+        return None
+    return Try(
+        attempt=attempt,
+        allocation=plans.history.allocations[attempt.allocation],
+        folder=folder,
+        slot=plans.slot(attempt),
+        sealed=sealed,
+        look=look,
     )

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from campaign import documents, files
 from campaign.collection.collect import Collection, collect, require_intact
+from campaign.collection.reuse import Care
 from campaign.errors import StateError
 from campaign.frozen import Frozen, check_recorded, read_frozen
 from campaign.judging.evaluation import Evaluation, evaluate, forget_verdict
@@ -100,7 +101,7 @@ def report(paths: HomePaths, ledger: Ledger, *, candidate: str | None, environme
     check_recorded(paths, frozen, ledger.entries)
     name = choose_candidate(frozen, ledger.entries, candidate)
     evaluation = paths.evaluation(name)
-    collection = collect(paths, ledger)
+    collection = collect(paths, ledger, care=Care.BYTES)
     require_intact(collection)
     write_evidence(evaluation, read_evidence(paths, frozen, name))
     judged = evaluate(paths, frozen, name, environment=environment)

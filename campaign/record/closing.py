@@ -11,6 +11,7 @@ from pathlib import Path
 
 from campaign import files
 from campaign.collection.collect import Collection, collect, require_intact
+from campaign.collection.reuse import Care
 from campaign.collection.sealed import Finding, TamperedError
 from campaign.documents import Entry
 from campaign.errors import EvidenceError, StateError
@@ -139,7 +140,7 @@ def close(paths: HomePaths, ledger: Ledger, *, data_changed: str = "") -> Closin
     if known is not None:
         _require_same_seal(paths, ledger.entries)
         return Closing(head=known, is_new=False, data={})
-    collection = collect(paths, ledger)
+    collection = collect(paths, ledger, care=Care.BYTES)
     require_intact(collection)
     _require_ended(paths, collection)
     _require_reports(paths, frozen, ledger.entries)

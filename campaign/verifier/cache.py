@@ -19,8 +19,12 @@ from .history import history_of
 from .strict import Node
 
 APPLICATION_ID = 0x43414D50
-SCHEMA_VERSION = 4
-"""The release of the cache that is known here. Another one is not looked at."""
+SCHEMA_VERSION = 5
+"""The newest release of the cache that is known here, and that of today's driver."""
+SCHEMA_VERSIONS = (4, SCHEMA_VERSION)
+"""All that are known. Another one is not looked at."""
+SINCE: Mapping[str, int] = {"stamps": 5}
+"""The release in which a table came that was not in all of them."""
 TIMEOUT_S = 120.0
 _MOST_BYTES = 1 << 20
 """Of one value, and of one row."""
@@ -48,6 +52,7 @@ OWN: Mapping[str, tuple[str, ...]] = {
         "update",
     ),
     "files": ("slot", "attempt", "segment", "name", "bytes", "sha256"),
+    "stamps": ("slot", "attempt", "stamp"),
     "inputs": ("name", "bytes", "inode", "modified_ns", "changed_ns"),
     "checkpoint_files": ("path", "sha256", "bytes", "inode", "modified_ns", "changed_ns"),
 }
@@ -60,15 +65,16 @@ Content: TypeAlias = dict[str, list[Line]]
 """The rows of one attempt, by table; tables without any are left out."""
 
 
-def tables() -> dict[str, tuple[str, ...]]:
-    """Return the columns of every table of the cache, by the table's name."""
+def tables(version: int = SCHEMA_VERSION) -> dict[str, tuple[str, ...]]:
+    """Return the columns of every table of the cache in one of its releases, by the table's name."""
     attempts = (*columns.TABLES[columns.ATTEMPTS].columns, "raw")
     measured = {
         file.removesuffix(".csv"): (*PLACE, *table.columns, "raw")
         for file, table in columns.TABLES.items()
         if file != columns.ATTEMPTS
     }
-    return {"attempts": attempts, **measured, **OWN}
+    own = {name: listed for name, listed in OWN.items() if SINCE.get(name, 0) <= version}
+    return {"attempts": attempts, **measured, **own}
 
 
 def check(facts: Facts, check: Check) -> None:
@@ -113,10 +119,10 @@ def _is_known(connection: sqlite3.Connection, check: Check) -> bool:
     if marks[0] != APPLICATION_ID:
         check.tampered(names.DATABASE, "not a campaign's cache")
         return False
-    if marks[1] != SCHEMA_VERSION and marks[1] > 0:
+    if marks[1] not in SCHEMA_VERSIONS and marks[1] > 0:
         check.not_checked(f"{names.DATABASE} is the cache of another release (its version is {marks[1]})")
         return False
-    wanted = {**dict.fromkeys(tables(), "table")}
+    wanted = {**dict.fromkeys(tables(marks[1] if marks[1] > 0 else SCHEMA_VERSION), "table")}
     listed = connection.execute("SELECT name, type FROM sqlite_master WHERE type != 'index'").fetchall()
     if sorted(listed) != sorted(wanted.items()):
         other = sorted(set(listed) ^ set(wanted.items()))
@@ -143,10 +149,10 @@ def _select(connection: sqlite3.Connection, table: str) -> Iterator[Line]:
 
 
 def _stored(connection: sqlite3.Connection) -> dict[Key, Content]:
-    """Return what the cache holds, attempt by attempt."""
+    """Return what the cache holds, attempt by attempt; what the file system said of files is nobody's evidence."""
     found: dict[Key, Content] = defaultdict(dict)
     for table in tables():
-        if table in ("origin", "inputs", "checkpoint_files"):
+        if table in ("origin", "stamps", "inputs", "checkpoint_files"):
             continue
         for line in _select(connection, table):
             found[line[0], line[1]].setdefault(table, []).append(line)

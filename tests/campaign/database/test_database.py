@@ -208,7 +208,7 @@ def test_what_is_stored_comes_back_as_it_was_written(session: Session) -> None:
     (stored,) = stored_attempts(session).values()
     assert (stored.raw, stored.is_sealed) == (ATTEMPT, True)
     assert stored.endings == {0: ("completed", "1" * 64)}
-    assert stored.lines == {"pairs.csv": ((2, PAIR),)}
+    assert database.stored_lines(session, ("baseline/control/w/r1", 1)) == {"pairs.csv": ((2, PAIR),)}
 
 
 RUN = "baseline/run/sync/s45,1,a2,node1,cpu:x,,,completed,true"
