@@ -16,6 +16,7 @@ from campaign.snapshot import digest_folder
 from campaign.snapshot.digest import read_entries
 from campaign.snapshot.listing import dump_listing
 from tests.support.home import Case, attempt_all, freeze, freeze_candidate
+from tests.support.jobs import RESOURCES
 from tests.support.lifelike import LifelikeHome, edit_json
 
 Side = Literal["baseline", "candidate"]
@@ -140,4 +141,4 @@ def build_large(
         last: What is done at the end; without it the ledger names no receipt yet.
     """
     cases = [Case(name=f"w{number:05}-b4", production=True) for number in range(-(-num_attempts // ATTEMPTS_PER_CASE))]
-    return build_whole(root, cases, windows=windows, last=last)
+    return build_whole(root, cases, windows=windows, last=last, manifest={"resources": RESOURCES})
