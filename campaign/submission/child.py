@@ -6,19 +6,21 @@ environment. It goes on when the driver is killed, and leaves its answer in a fi
 
     child.py submit REQUEST ANSWER     hand the payloads to the scheduler
     child.py show -                    print the batch script of the request on standard input; nothing is written
-    child.py payloads REQUEST JOB      write the payloads of a job whose submitter died before it could
+
+On Slurm submitit writes the batch script and hands it to sbatch; the job itself runs a payload's command line from a
+file that was there before, and neither submitit nor a pickle takes part in it.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import shlex
 import sys
 from pathlib import Path
 from typing import Any
 
 import submitit
-from submitit.core.utils import DelayedSubmission, JobPaths
 
 
 def _executor(request: dict[str, Any]) -> Any:
@@ -27,14 +29,6 @@ def _executor(request: dict[str, Any]) -> Any:
     executor = kinds[request["cluster"]](folder=request["folder"])
     executor.update_parameters(**request["parameters"])
     return executor
-
-
-def _payload(argv: list[str]) -> tuple[Any, ...]:
-    """Return the call that a job makes: it replaces submitit's process by the program, and pickles plain strings only.
-
-    execv keeps the environment of the job, from which the program learns which job it is.
-    """
-    return os.execv, argv[0], argv
 
 
 def _start_of(pid: int) -> int:
@@ -46,40 +40,52 @@ def _start_of(pid: int) -> int:
     return int(text[text.rindex(")") + 1 :].split()[19])
 
 
+def _commands(request: dict[str, Any]) -> Path:
+    """Return the folder of the payloads' command lines, each named by its place in the array."""
+    return Path(request["folder"], "commands")
+
+
+def _write_commands(request: dict[str, Any]) -> None:
+    folder = _commands(request)
+    folder.mkdir(parents=True, exist_ok=True)
+    for index, argv in enumerate(request["payloads"]):
+        temporary = folder / f"{index}.sh.writing"
+        # exec keeps the job's process and its environment, from which the program learns which job it is.
+        temporary.write_text(f"exec {shlex.join(argv)}\n", encoding="utf-8")
+        temporary.replace(folder / f"{index}.sh")
+
+
+def _slurm(request: dict[str, Any]) -> tuple[Any, str]:
+    """Return the executor and the command of the batch script, which finds each task's own payload."""
+    executor = _executor(request)
+    if len(request["payloads"]) > 1:
+        executor.parameters["map_count"] = len(request["payloads"])
+    return executor, f'sh {shlex.quote(str(_commands(request)))}/"${{SLURM_ARRAY_TASK_ID:-0}}.sh"'
+
+
+def _submit_to_slurm(request: dict[str, Any]) -> dict[str, Any]:
+    _write_commands(request)
+    executor, command = _slurm(request)
+    job = executor._submit_command(command)  # noqa: SLF001 - submitit's own way of handing a command to sbatch
+    return {"job": job.job_id, "array": len(request["payloads"]) > 1, "process_start": 0}
+
+
+def _submit_here(request: dict[str, Any]) -> dict[str, Any]:
+    """Start the one job that makes all allocations; what is pickled for it are plain strings."""
+    (argv,) = request["payloads"]
+    job = _executor(request).submit(os.execv, argv[0], argv)
+    return {"job": job.job_id, "array": False, "process_start": _start_of(int(job.job_id))}
+
+
 def submit(request: dict[str, Any]) -> dict[str, Any]:
     """Submit all payloads: one job, or one array in the order of the request."""
-    executor = _executor(request)
-    with executor.batch():
-        jobs = [executor.submit(*_payload(argv)) for argv in request["payloads"]]
-    job, _, index = jobs[0].job_id.partition("_")
-    expected = [f"{job}_{number}" for number in range(len(jobs))] if index else [job]
-    found = [one.job_id for one in jobs]
-    if found != expected:
-        raise RuntimeError(f"the jobs {found} are not the array {expected}")
-    start = _start_of(int(job)) if request["cluster"] == "local" else 0
-    return {"job": job, "array": bool(index), "process_start": start}
+    return _submit_to_slurm(request) if request["cluster"] == "slurm" else _submit_here(request)
 
 
 def show(request: dict[str, Any]) -> str:
     """Return the batch script that sbatch would get."""
-    executor = _executor(request)
-    if len(request["payloads"]) > 1:
-        executor.parameters["map_count"] = len(request["payloads"])
-    return str(executor._make_submission_file_text(executor._submitit_command_str, "shown"))  # noqa: SLF001  # the very text
-
-
-def write_payloads(request: dict[str, Any], job: str) -> None:
-    """Write the payloads that a job waits for, where they are missing."""
-    payloads = request["payloads"]
-    names = [f"{job}_{index}" for index in range(len(payloads))] if len(payloads) > 1 else [job]
-    for name, argv in zip(names, payloads, strict=True):
-        target = JobPaths(request["folder"], name).submitted_pickle
-        if not target.exists():
-            delayed = DelayedSubmission(*_payload(argv))
-            delayed.set_timeout(request["minutes"], 0)
-            temporary = target.with_suffix(".writing")
-            delayed.dump(temporary)
-            temporary.replace(target)
+    executor, command = _slurm(request)
+    return str(executor._make_submission_file_text(command, "shown"))  # noqa: SLF001 - the very text
 
 
 def _answer(path: Path, value: dict[str, Any]) -> None:
@@ -97,9 +103,6 @@ def main(arguments: list[str]) -> int:
     request = json.loads(sys.stdin.read() if request_path == "-" else Path(request_path).read_bytes())
     if verb == "show":
         sys.stdout.write(show(request))
-        return 0
-    if verb == "payloads":
-        write_payloads(request, rest[0])
         return 0
     if verb != "submit":
         raise ValueError(verb)

@@ -159,9 +159,6 @@ class Desk:
             return
         _append(ledger, "submitted", outcome)
         say(f"an interrupted submission did reach {submission.intent.cluster}: job {outcome.job}")
-        # Its submitter may have died before it put the payloads where the job looks for them.
-        batch = _batch_of(submission, submission.intent.cluster)
-        self.transport.write_payloads(self.request(batch), submission.key, outcome.job)
 
     # --- deciding
 

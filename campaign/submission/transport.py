@@ -1,7 +1,7 @@
-"""The way to a scheduler: submitit, in a child process, with plain strings for a payload.
+"""The way to a scheduler: submitit, in a child process, with command lines for payloads.
 
-submitit carries; it is never evidence. What runs in the job is the frozen harness: the payload replaces submitit's
-process by the harness's interpreter. No result of submitit's is read, no state of its is trusted, nothing is requeued.
+submitit carries; it is never evidence. What runs in the job is the frozen harness: on Slurm from the batch script, here
+in place of submitit's process. No result of submitit's is read, no state of its is trusted, nothing is requeued.
 """
 
 from __future__ import annotations
@@ -68,9 +68,6 @@ class Transport(Protocol):
 
     def show(self, request: Request) -> str:
         """Return the batch script that would be submitted; write nothing."""
-
-    def write_payloads(self, request: Request, key: str, job: str) -> None:
-        """Write what the jobs of a submission wait for, where it is missing."""
 
 
 def payload(harness_python: str, paths: HomePaths, bytecode: Path, plans: Sequence[Path]) -> tuple[str, ...]:
@@ -261,12 +258,6 @@ class SubmititTransport:
     def show(self, request: Request) -> str:
         """Return the batch script; see `Transport`."""
         return self._run(["show", "-"], json.dumps(request.to_json()))
-
-    def write_payloads(self, request: Request, key: str, job: str) -> None:
-        """Write missing payloads; see `Transport`."""
-        folder = self.paths.submission(key)
-        self._write_request(folder, request)
-        self._run(["payloads", str(folder.request), job], "")
 
     def _write_request(self, folder: TransportPaths, request: Request) -> None:
         files.replace(folder.request, files.dump_json(request.to_json()))

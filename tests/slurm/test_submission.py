@@ -123,8 +123,6 @@ def test_a_submitter_that_is_killed_neither_loses_nor_doubles(home: JobHome, ste
         # As if the transport's child had been killed as well, right after sbatch.
         (folder,) = home.paths.transport.iterdir()
         (folder / "answer.json").unlink()
-        for kept in folder.glob("*_submitted.pkl"):
-            kept.unlink()
     desk = make_real_desk(home)
     assert submit(desk) == 0
     states = wait(desk)

@@ -84,7 +84,6 @@ class Cluster:
     """Sizes of the arrays that sbatch was asked about."""
     names: dict[tuple[str, ...], str] = field(default_factory=dict)
     """Job id by the command line that a node would run."""
-    payloads: list[tuple[str, str]] = field(default_factory=list)
     before: Callable[[], None] | None = None
     """Called when a request arrives, before any job exists."""
     after: Callable[[], None] | None = None
@@ -136,10 +135,6 @@ class Cluster:
 
     def show(self, request: Request) -> str:
         return f"#!/bin/bash\n# {len(request.payloads)} jobs\n"
-
-    def write_payloads(self, request: Request, key: str, job: str) -> None:
-        assert request.payloads
-        self.payloads.append((key, job))
 
     # --- as commands
 

@@ -359,15 +359,6 @@ def test_a_submission_that_is_cut_off_is_neither_lost_nor_doubled(
     assert home.doubles() == []
 
 
-def test_a_found_submission_gets_the_payloads_that_its_submitter_may_have_kept(home: JobHome, cluster: Cluster) -> None:
-    cluster.after = kill
-    with pytest.raises(KilledError):
-        submit(make_desk(home, cluster))
-    cluster.after = None
-    submit(make_desk(home, cluster))
-    assert cluster.payloads == [(intents(home)[0].submission, "100")]
-
-
 def test_a_submission_that_began_was_submitted_though_the_scheduler_has_forgotten_it(
     home: JobHome, cluster: Cluster
 ) -> None:

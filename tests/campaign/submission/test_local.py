@@ -13,14 +13,12 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from submitit.core.utils import DelayedSubmission
 
 from campaign.errors import StateError
 from campaign.frozen import read_frozen
 from campaign.record.ledger import read_entries
 from campaign.submission.desk import LEAVE_S, Desk, Wish, open_desk
 from campaign.submission.ending import cancel
-from campaign.submission.transport import Request
 from campaign.submission.wait import Pace, wait_for_jobs
 from campaign.watching.observation import live_local_jobs
 from campaign.watching.processes import Process, find_processes, is_alive, read_start
@@ -199,17 +197,6 @@ def test_a_submitter_that_is_killed_neither_loses_nor_doubles(home: JobHome, ste
     assert home.doubles() == []
     assert submit(desk) == 1
     assert set(wait(desk).values()) == {SlotState.COMPLETED}
-
-
-def test_payloads_that_a_submitter_kept_are_written(home: JobHome) -> None:
-    folder = home.paths.submission("k")
-    folder.root.mkdir(parents=True)
-    payloads = (("/bin/true", "a b"), ("/bin/true", "c"))
-    request = Request(cluster="slurm", folder=str(folder.root), minutes=5, parameters={}, payloads=payloads)
-    make_real_desk(home).transport.write_payloads(request, "k", "17")
-    loaded = [DelayedSubmission.load(folder.root / f"17_{index}_submitted.pkl") for index in range(2)]
-    assert [one.args for one in loaded] == [("/bin/true", ["/bin/true", "a b"]), ("/bin/true", ["/bin/true", "c"])]
-    assert {one.function for one in loaded} == {os.execv}
 
 
 def test_a_process_is_told_from_a_later_one_with_its_number() -> None:

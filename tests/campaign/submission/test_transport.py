@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from campaign.errors import StateError
 from campaign.paths import HomePaths
+from campaign.submission import child
 from campaign.submission.transport import (
     Request,
     SubmititTransport,
@@ -73,4 +76,20 @@ def test_the_script_is_submitits_own_and_shown_without_writing(tmp_path: Path) -
     assert "#SBATCH --comment=campaign-demo-0123\n" in script
     assert "wckey" not in script
     assert script.index("export PYTHONSAFEPATH=1") < script.index("srun")
+    assert "submitit.core" not in script
     assert list(tmp_path.iterdir()) == []
+
+
+def test_what_the_batch_script_runs_is_the_payload_of_its_place_in_the_array(tmp_path: Path) -> None:
+    folder = tmp_path / "it's here"
+    payloads = [[sys.executable, "-c", "import sys; print(sys.argv[1:])", number, "a 'b' $HOME"] for number in "01"]
+    child._write_commands({"folder": str(folder), "payloads": payloads})
+    _, command = child._slurm({"cluster": "slurm", "folder": str(folder), "parameters": {}, "payloads": payloads})
+
+    def run(environment: dict[str, str]) -> str:
+        done = subprocess.run(["sh", "-c", command], env=environment, check=True, capture_output=True, text=True)
+        return done.stdout
+
+    assert run({"SLURM_ARRAY_TASK_ID": "1"}) == str(["1", "a 'b' $HOME"]) + "\n"
+    assert run({}) == str(["0", "a 'b' $HOME"]) + "\n"
+    assert sorted(path.name for path in (folder / "commands").iterdir()) == ["0.sh", "1.sh"]
