@@ -25,8 +25,8 @@ _SI_KERNEL = 0x80
 _SIGNAL_SET_BYTES = 128
 _NEAR_END_S = 180.0
 """A warning signal comes at most so long before the end of the time limit (submitit asks for 90 s)."""
-_SCONTROL_S = 5.0
-"""Slurm kills 30 s after SIGTERM by default; the receipt must be sealed by then."""
+_SCONTROL_S = 3.0
+"""Slurm kills 30 s after SIGTERM by default, at some sites 5 s after it; the receipt must be sealed by then."""
 _HEAR_S = 0.02
 _MAY_FOLLOW = (Ending.CRASH, Ending.NO_RESULT)
 """How a side ends whose processes were told to stop by whoever told the parent."""
