@@ -1272,6 +1272,20 @@ class Platform(Document):
     """Whether so many platforms were declared, by amendments, before that one was planned."""
 
 
+class NodeSummary(Document):
+    """What became of the attempts on one node, segments of runs each by itself."""
+
+    node: str
+    allocations: Natural
+    completed: Natural
+    endings: dict[str, Positive]
+    """How many ended otherwise, by ending; void ones as they had ended before."""
+    excluded: str
+    """Why it got no more jobs; empty where it was never kept out."""
+    excluded_seq: Natural
+    """The ledger's number of the first intent that avoided it; 0 as before."""
+
+
 class FrozenOn(Document):
     """The host and the driver that froze a side, as its manifest describes them."""
 
@@ -1423,6 +1437,8 @@ class Provenance(Document):
     """Completed numerical cases, by workload, comparison and attempt."""
     nodes: tuple[str, ...]
     devices: tuple[str, ...]
+    node_records: tuple[NodeSummary, ...] | None = None
+    """By name; None in what was written before nodes were told."""
     machines: tuple[Machine, ...]
     """The distinct machines of the attempts, by node."""
     conditions: tuple[ConditionRemark, ...] = ()

@@ -341,6 +341,19 @@ def data_table(provenance: Mapping[str, Any]) -> Table:
     )
 
 
+def reads_table(provenance: Mapping[str, Any]) -> Table | None:
+    """Return what the sides may read that is neither frozen nor hashed; None where provenance does not tell."""
+    if not all("reads" in provenance[side] for side in _SIDES):
+        return None
+    return Table(
+        name="reads",
+        caption="What a side may read besides: declared, and hashed by nobody",
+        columns=columns("Side", "Path"),
+        rows=tuple((text(side), code(path)) for side in _SIDES for path in provenance[side]["reads"]),
+        empty="Neither side declares such files or folders.",
+    )
+
+
 def left_out_table(provenance: Mapping[str, Any]) -> Table:
     """Return what the snapshots leave out of the source trees."""
     left_out: Mapping[str, Sequence[str]] = provenance["left_out"]

@@ -263,9 +263,13 @@ class Page:
     """None for provenance that was written before it told them."""
     conditions: Table | None
     """None where the sides of every measurement ran alike."""
+    nodes: Table | None
+    """None for provenance that was written before it told them."""
     frozen_on: Table
     versions: Table
     data: Table
+    reads: Table | None
+    """None for provenance that was written before it told them."""
     left_out: Table
     others: Table
     registry: Table

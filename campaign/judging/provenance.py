@@ -13,6 +13,7 @@ from campaign.collection.database import SegmentRecord
 from campaign.errors import EvidenceError
 from campaign.frozen import Frozen
 from campaign.judging.conditions import remarks_of
+from campaign.judging.nodes import node_summaries
 from campaign.judging.platforms import platforms_of
 from campaign.keys import AttemptKey
 from campaign.record.fallbacks import state_of
@@ -205,6 +206,7 @@ def build_provenance(
         "cases": [case.to_json() for case in summaries(by_key, planned)],
         "nodes": _seen(attempts, "node"),
         "devices": _seen(attempts, "device"),
+        "node_records": [one.to_json() for one in node_summaries(attempts, history, chain.entries)],
         "machines": _machines(starts),
         "conditions": [one.to_json() for one in remarks_of(by_key)],
         "platforms": [one.to_json() for one in platforms_of(collection, chain.entries, history)],
