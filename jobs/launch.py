@@ -3,6 +3,8 @@
 PYTHON -P -s -X pycache_prefix=DIR launch.py allocation ALLOCATION.json [ALLOCATION.json ...]
 PYTHON -P -s -X pycache_prefix=DIR launch.py worker COMMAND_FD ANSWER_FD
 PYTHON -P -s -X pycache_prefix=DIR launch.py compare COMMAND_FD ANSWER_FD
+PYTHON -P -s -X pycache_prefix=DIR launch.py node
+PYTHON -P -s -X pycache_prefix=DIR launch.py reach PROGRAM [ARGUMENT ...] COMMAND_FD ANSWER_FD
 """
 
 from __future__ import annotations
@@ -30,7 +32,7 @@ def load_package() -> None:
 
 
 def main(arguments: list[str]) -> int:
-    """Run the parent, a worker or a comparer; return the exit code."""
+    """Run one of the harness's programs; return the exit code."""
     if sys.pycache_prefix is None or not sys.flags.safe_path or not sys.flags.no_user_site:
         # Otherwise bytecode beside the sources, or a module of the working directory, could run instead of them.
         print("launch.py: start it with -P -s -X pycache_prefix=DIR", file=sys.stderr)  # noqa: T201 - no logger yet

@@ -21,6 +21,7 @@ from .data import WatchedData
 from .frozen import WatchedFrozen
 from .harnesslog import HarnessLog
 from .images import Images
+from .links import Links
 from .receipts import Place
 from .standing import Standing
 from .surroundings import Surroundings
@@ -48,6 +49,7 @@ class Context:
     standing: Standing
     images: Images
     surroundings: Surroundings
+    links: Links
 
     def check_data(self) -> None:
         """Refuse to go on if a data set is not what was frozen.

@@ -25,6 +25,11 @@ class Device:
     """Text that two runs share only if they used the same devices."""
     devices: tuple[dict[str, Any], ...]
 
+    def of_rank(self, local_rank: int) -> str:
+        """Return what one of several processes on this node computes on, as text that only the same device has."""
+        uuid = self.devices[local_rank]["uuid"] if local_rank < len(self.devices) else ""
+        return str(uuid) if uuid else self.identity
+
 
 def _read(path: Path) -> str:
     try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import socket
 import sys
@@ -27,6 +28,7 @@ from .frozen import WatchedFrozen
 from .gpu_states import GpuReader
 from .harnesslog import HarnessLog
 from .images import Images
+from .links import Links
 from .receipts import Place
 from .snapshot import TreeError
 from .standing import Standing
@@ -114,6 +116,8 @@ def _check_attempt(attempt: plan.PlannedAttempt, protocol: plan.Protocol) -> Non
     if not (is_of_recipe or is_of_workload):
         what = "recipe" if attempt.kind in plan.OF_RECIPES else "workload"
         raise ValueError(f"{attempt.slot}: the protocol has no {what} {attempt.workload}")
+    if attempt.kind in plan.CASES and protocol.workloads[attempt.workload].processes > 1:
+        raise ValueError(f"{attempt.slot}: a case of several processes, which none has")
     if attempt.kind in plan.CASES and protocol.numerical is None:
         raise ValueError(f"{attempt.slot}: the protocol declares no numerical family")
     if protocol.convergence is not None and attempt.segment > protocol.convergence.max_segments:
@@ -121,7 +125,7 @@ def _check_attempt(attempt: plan.PlannedAttempt, protocol: plan.Protocol) -> Non
         raise ValueError(f"{attempt.slot}: segment {attempt.segment}, and the protocol allows {most}")
 
 
-def _prepare(allocation: plan.Allocation, job: Job, log: HarnessLog, standing: Standing) -> Context:
+def prepare(allocation: plan.Allocation, job: Job, log: HarnessLog, standing: Standing) -> Context:
     """Check that protocol and harness are the frozen ones, and look at the machine and the data.
 
     Raises:
@@ -153,6 +157,14 @@ def _prepare(allocation: plan.Allocation, job: Job, log: HarnessLog, standing: S
         standing=standing,
         images=job.images,
         surroundings=Surroundings(gpus=GpuReader(device.devices)),
+        links=Links(
+            allocation=allocation,
+            protocol=protocol,
+            environment=job.environment,
+            signals=job.signals,
+            log=log,
+            source=job.harness_source,
+        ),
     )
 
 
@@ -165,16 +177,18 @@ def _run_attempts(allocation: plan.Allocation, job: Job, log: HarnessLog, accoun
     """
     # Before data are hashed that nothing will read.
     standing.check()
-    context = _prepare(allocation, job, log, standing)
-    for planned in allocation.attempts:
-        job.signals.check()
-        standing.check()
-        if changes := job.conditions.changes():
-            raise EndedError(Ending.HARNESS_ERROR, f"{'; '.join(changes)}: changed by a side, and cannot be restored")
-        outcome = run_attempt(context, planned)
-        account.sides_s += outcome.sides_s
-        account.receipts[planned.name] = outcome.receipt_sha256
-        log.write(f"{planned.name}: {outcome.ending} {outcome.reason}".rstrip())
+    context = prepare(allocation, job, log, standing)
+    with contextlib.closing(context.links):
+        for planned in allocation.attempts:
+            job.signals.check()
+            standing.check()
+            if changes := job.conditions.changes():
+                text = f"{'; '.join(changes)}: changed by a side, and cannot be restored"
+                raise EndedError(Ending.HARNESS_ERROR, text)
+            outcome = run_attempt(context, planned)
+            account.sides_s += outcome.sides_s
+            account.receipts[planned.name] = outcome.receipt_sha256
+            log.write(f"{planned.name}: {outcome.ending} {outcome.reason}".rstrip())
     # A signal during the last attempt left nothing undone.
     return _ALL_DONE
 
@@ -199,7 +213,14 @@ def _conclude(allocation: plan.Allocation, job: Job, log: HarnessLog, account: _
         return Ending.NO_SPACE if is_no_space(error) else Ending.HARNESS_ERROR
 
 
-def _standing(folder: AllocationFolder, written: bytes, job: Job) -> Standing:
+def find_standing(folder: AllocationFolder, written: bytes, job: Job) -> Standing:
+    """Return what an allocation is as it begins on this node.
+
+    Args:
+        folder: The allocation's.
+        written: What its started.json must go on saying.
+        job: The job.
+    """
     boot_id = machine.read_boot_id()
 
     def pause(seconds: float) -> None:
@@ -242,7 +263,7 @@ def run_allocation(path: Path, job: Job) -> int:
         _complain(path, f"another job has begun it: {folder.started} is there; nothing was touched")
         return ALREADY_STARTED
     log = HarnessLog(folder.log)
-    reason = _conclude(allocation, job, log, account, _standing(folder, written, job))
+    reason = _conclude(allocation, job, log, account, find_standing(folder, written, job))
     log.write(f"ended: {reason}")
     write_new(folder.ended, _ended_bytes(allocation, reason, account))
     return DONE if reason == _ALL_DONE else CANNOT_RUN

@@ -1,4 +1,4 @@
-"""Attempts whose sides have several processes: the ranks of the first node here, those of further nodes through them."""
+"""Attempts whose sides have several processes: the ranks of the first node here, others through further nodes."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ from ..processes.ranks import LOOPBACK, Rank, find_free_port, number_ranks
 from ..processes.sidelog import SideLog
 from ..processes.steps import alone
 from .context import Context, set_up, undisturbed
-from .machine import Device
+from .links import Link
+from .nodes import find_address, find_nodes
 
 _ALONE = "one process alone"
 
@@ -30,14 +31,17 @@ def run_ranked(context: Context, planned: PlannedAttempt, folder: AttemptFolder,
     """
     workload = context.protocol.workloads[planned.workload]
     record.topology = (workload.processes, workload.nodes)
+    # Before the log is there: what a node lacks is no affair of the side's.
+    nodes = find_nodes(context.environment, workload.nodes) if workload.nodes > 1 else ()
+    links = context.links.reach(nodes[1:])
+    ranks = _number(context, workload, nodes)
     log = SideLog(folder.log(record.side), context.protocol.limits.log_bytes)
-    ranks = _number(context, workload)
     with contextlib.ExitStack() as stack:
         own = [rank for rank in ranks if rank.node == 0]
         settings = [stack.enter_context(set_up(context, planned, record.side, rank)) for rank in own]
         stack.enter_context(undisturbed(context, planned, record.side))
         stack.enter_context(contextlib.closing(log))
-        crew = _crew(context, settings, record, ranks, log)
+        crew = _crew(context, planned, settings, record, log, ranks=ranks, links=links)
         if planned.kind == "pilot":
             _run_pilot(context, planned, record, log, crew)
         else:
@@ -45,8 +49,8 @@ def run_ranked(context: Context, planned: PlannedAttempt, folder: AttemptFolder,
             measure_side(crew, record, context.signals, updates=planned.updates, look=look)
 
 
-def _number(context: Context, workload: Workload) -> tuple[Rank, ...]:
-    """Return the ranks of one run of a side, which finds rank 0 at a port of its own.
+def _number(context: Context, workload: Workload, nodes: Sequence[str]) -> tuple[Rank, ...]:
+    """Return the ranks of one run of a side, which finds rank 0 at a port of its own on the first node.
 
     Raises:
         EndedError: This node has fewer devices than ranks.
@@ -55,18 +59,20 @@ def _number(context: Context, workload: Workload) -> tuple[Rank, ...]:
     if context.protocol.device != "cpu" and 0 < len(devices) < workload.per_node:
         text = f"the allocation has {len(devices)} devices on this node, for {workload.per_node} processes"
         raise EndedError(Ending.HARNESS_ERROR, text)
-    return number_ranks(workload.processes, workload.nodes, LOOPBACK, find_free_port())
-
-
-def device_of(device: Device, rank: Rank) -> str:
-    """Return what one rank computes on, so that two runs share it only if they used the same."""
-    is_listed = rank.local_rank < len(device.devices) and device.devices[rank.local_rank]["uuid"]
-    return str(device.devices[rank.local_rank]["uuid"]) if is_listed else device.identity
+    address = find_address(nodes[0]) if nodes else LOOPBACK
+    return number_ranks(workload.processes, workload.nodes, address, find_free_port())
 
 
 @contextlib.contextmanager
 def _crew(
-    context: Context, settings: Sequence[Setting], record: SideRecord, ranks: Sequence[Rank], log: SideLog
+    context: Context,
+    planned: PlannedAttempt,
+    settings: Sequence[Setting],
+    record: SideRecord,
+    log: SideLog,
+    *,
+    ranks: Sequence[Rank],
+    links: Sequence[Link],
 ) -> Iterator[Crew]:
     """Start all ranks of a side; when the context is left nothing of it is alive on any node.
 
@@ -77,12 +83,16 @@ def _crew(
         RankRecord(
             rank=rank,
             node=str(context.place.host["node"]),
-            device=device_of(context.place.device, rank),
+            device=context.place.device.of_rank(rank.local_rank),
             record=SideRecord(side=record.side, position=record.position),
         )
         for rank in ranks
     ]
-    with manning(settings, record, told, log, context.signals) as (crew, _stack):
+    for one in told:
+        if one.rank.node:
+            one.node, one.device = links[one.rank.node - 1].node, ""
+    with manning(settings, record, told, log, context.signals) as (crew, stack):
+        crew.members += stack.enter_context(context.links.manned(planned, links, told, log)) if links else []
         yield crew
 
 

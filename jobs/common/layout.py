@@ -31,6 +31,11 @@ class AllocationFolder:
     root: Path
 
     @property
+    def plan(self) -> Path:
+        """What it is asked to do."""
+        return self.root / "allocation.json"
+
+    @property
     def started(self) -> Path:
         """Created once, by the job that runs the allocation."""
         return self.root / "started.json"
@@ -120,6 +125,11 @@ class InputsFolder:
 def inputs_folder(home: Path) -> InputsFolder:
     """Return the folder of a home's canonical inputs."""
     return InputsFolder(home / "inputs")
+
+
+def allocation_folder(home: Path, allocation: str) -> AllocationFolder:
+    """Return the folder of an allocation."""
+    return AllocationFolder(home / "allocations" / allocation)
 
 
 def protocol_path(home: Path) -> Path:

@@ -9,7 +9,7 @@ import contextlib
 import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any, Generic, Protocol, TypeVar
 
 from ..common.endings import EndedError, Ending
@@ -186,11 +186,11 @@ class Crew:
     members: list[Member]
     """Those of the first node, one by one, and then the further nodes; so in the order of the ranks."""
     told: list[RankRecord]
-    further_s: float = 0.0
-    _losses: list[str] = field(default_factory=list)
+    """Records of all ranks, in their order."""
 
     def _gather(self, make: Callable[[Member], Step[T]], limit_s: float, *, may_end: bool = False) -> Gathered[T]:
-        return gather(self.members, make, limit_s + self.further_s, may_end=may_end)
+        further_s = _FURTHER_S if self.told[-1].rank.node else 0.0
+        return gather(self.members, make, limit_s + further_s, may_end=may_end)
 
     def start(self) -> Step[None]:
         """Wait for all processes and let them import the adapter."""

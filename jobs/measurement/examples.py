@@ -1,4 +1,4 @@
-"""The proof that a side's ranks divide the work: no example twice, none left out, the same as one process would take."""
+"""The proof that a side's ranks divide the work: no example twice, none left out, just what one process would take."""
 
 from __future__ import annotations
 

@@ -181,9 +181,7 @@ class Setting:
 
 
 @contextlib.contextmanager
-def running(
-    setting: Setting, record: SideRecord, log: Output, signals: Ears, *, name: str = ""
-) -> Iterator[Session]:
+def running(setting: Setting, record: SideRecord, log: Output, signals: Ears, *, name: str = "") -> Iterator[Session]:
     """Start a side's process; when the context is left nothing of it is alive, and its end has been judged.
 
     Args:
@@ -400,7 +398,7 @@ class Session:
 
     def engaged_path(self) -> Step[str]:
         """Ask for the execution path alone."""
-        self.record.engaged = yield from self.ask({"do": "engaged"}, "engaged", _read_engaged)
+        self.record.engaged = yield from self.ask({"do": "engaged"}, "engaged", read_engaged)
         return self.record.path
 
     # --- after the clocks ---------------------------------------------------------------------------------------------
@@ -520,7 +518,12 @@ def _is_engaged(value: object) -> bool:
     return type(value) is str or (type(value) is int and abs(value) <= MOST_COUNT)
 
 
-def _read_engaged(fields: Fields, _answer: Answer) -> dict[str, int | str] | None:
+def read_engaged(fields: Fields, _answer: Answer | None = None) -> dict[str, int | str] | None:
+    """Read what an adapter says it engages; None where it does not offer that.
+
+    Raises:
+        ValueError: It is not that.
+    """
     engaged: dict[str, int | str] | None = fields.optional("engaged", dict)
     if engaged is not None and not all(map(_is_engaged, engaged.values())):
         raise ValueError("engaged holds something else than int and str, or too large a number")
@@ -535,7 +538,7 @@ def _read_result(
     loss = fields.optional("loss", str)
     if loss is not None:
         float(loss)
-    engaged = _read_engaged(fields, answer)
+    engaged = read_engaged(fields, answer)
     peaks = fields.optional("peaks", list)
     if peaks is not None and (len(peaks) != 2 or not all(map(_is_count, peaks))):
         raise ValueError(f"peaks are not two counts: {peaks!r:.100}")

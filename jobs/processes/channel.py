@@ -12,7 +12,7 @@ import selectors
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol, TypeAlias, TypeVar
 
 from ..common.endings import EndedError, Ending
 from ..common.strict import Fields, compact_json, parse_json
@@ -70,6 +70,10 @@ class Ears(Protocol):
         """Wait for something to hear, but not longer."""
 
 
+Explain: TypeAlias = Callable[[Exit, str, str], tuple[Ending, str]]
+"""Takes how a process ended, what it was asked for, and its last lines; returns the ending and the reason."""
+
+
 class _WorkerDiedError(Exception):
     """The worker has ended; how, the keeper knows."""
 
@@ -83,6 +87,8 @@ class Channel:
         signals: Ends every wait.
         name: Stands before the reason of an ending, where it would not be clear whose it is.
         errors: What the other end may call an error, and how the attempt ends then.
+        explain: What it means that the other end died instead of answering.
+        signal_s: How long to wait then for the signal that may have been sent to both.
     """
 
     def __init__(
@@ -91,9 +97,15 @@ class Channel:
         log: Output,
         signals: Ears,
         name: str = "",
+        *,
         errors: Mapping[str, Ending] = _ERRORS,
+        explain: Explain | None = None,
+        signal_s: float = _SIGNAL_S,
     ) -> None:
         self._errors = errors
+        self._explain = explain or explain_death
+        self._signal_s = signal_s
+        self._is_waiting = False
         self._keeper = keeper
         self._log = log
         self._signals = signals
@@ -141,8 +153,9 @@ class Channel:
         if self._received:
             raise EndedError(Ending.RUBBISH, f"{self._what}: the side sent {bytes(self._received[:80])!r} unasked")
         self._number += 1
-        message = compact_json({**command, "id": self._number}) + b"\n"
+        message = self._unsent + compact_json({**command, "id": self._number}) + b"\n"
         self._asked_s = time.monotonic()
+        self._is_waiting = True
         self._unsent = message[_write(self._keeper.command_fd, message) :]
 
     def answer(self, limit_s: float) -> Answer:
@@ -163,11 +176,32 @@ class Channel:
             raise self._death(self._what) from None
         line = bytes(self._received[:end])
         del self._received[: end + 1]
+        self._is_waiting = False
         self._log.flush()
         fields = self._parse(line, self._what)
         if self._received:
             raise EndedError(Ending.RUBBISH, f"{self._what}: more than one answer")
         return Answer(fields=fields, asked_s=self._asked_s, answered_s=self._answered_s)
+
+    def ask_instead(self, command: dict[str, Any], what: str, limit_s: float) -> Answer:
+        """Send a command and wait for its answer, where that to the last one may still be missing: it is dropped.
+
+        Raises:
+            EndedError: There is no such answer.
+            InterruptedAttemptError: A signal came first.
+        """
+        is_missing, deadline = self._is_waiting, time.monotonic() + limit_s
+        received, self._received = self._received, bytearray()
+        self.send(command, what)
+        self._received = received + self._received
+        try:
+            while is_missing and not self.has_answer:
+                self._step(deadline, self._what)
+        except _WorkerDiedError:
+            raise self._death(self._what) from None
+        if is_missing:
+            del self._received[: self._received.find(b"\n") + 1]
+        return self.answer(deadline - time.monotonic())
 
     def request(
         self, command: dict[str, Any], what: str, read: Callable[[Fields, Answer], T], limit_s: float
@@ -330,9 +364,9 @@ class Channel:
     def _death(self, what: str) -> EndedError:
         found = self._keeper.wait()
         self.drain()
-        self._signals.wait(_SIGNAL_S)
+        self._signals.wait(self._signal_s)
         self._signals.check()
-        return EndedError(*explain_death(found, what, self._log.tail()))
+        return EndedError(*self._explain(found, what, self._log.tail()))
 
 
 def await_answers(channels: Sequence[Channel], limit_s: float, *, may_end: bool = False) -> None:

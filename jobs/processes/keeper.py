@@ -323,6 +323,12 @@ class Keeper:
         found = (self.command_fd, self.answer_fd, self.log_fd, self._control_fd, self.report_fd)
         return [fd for fd in found if fd >= 0]
 
+    def hang_up(self) -> None:
+        """Let the worker's commands end, so that it ends by itself."""
+        if self.command_fd >= 0:
+            os.close(self.command_fd)
+            self.command_fd = -1
+
     def kill(self) -> None:
         """Tell the keeper to kill the side."""
         if self._control_fd >= 0:
@@ -350,5 +356,5 @@ class Keeper:
 
     def close(self) -> None:
         """Release the file descriptors, after `wait`."""
-        for fd in (self.command_fd, self.answer_fd, self.log_fd, self.report_fd):
+        for fd in self._descriptors():
             os.close(fd)

@@ -117,3 +117,42 @@ def make_ranked_bench(
     bench.protocol = bench.protocol.replace(workloads=(several,))
     bench.paths.protocol.write_bytes(bench.protocol.to_bytes())
     return bench
+
+
+_SCONTROL = """#!/bin/sh
+case "$2" in
+hostnames) printf 'n1\\nn2\\nn3\\n' ;;
+node) echo "NodeName=$4 NodeAddr=127.0.0.1" ;;
+*) exit 1 ;;
+esac
+"""
+_SRUN = """#!/bin/sh
+while [ "${1#--}" != "$1" ]; do
+    case "$1" in --nodelist=*) SLURMD_NODENAME="${1#*=}"; export SLURMD_NODENAME ;; esac
+    shift
+done
+test -e "$FURTHER_NODES_REFUSE" && { echo "srun: error: no such node" >&2; exit 1; }
+exec "$@"
+"""
+
+
+def pretend_nodes(bench: Bench, folder: Path) -> Path:
+    """Let the jobs of a bench take this host for three nodes: programs of Slurm's names start what they shall here.
+
+    Returns:
+        A file that lets no further node be reached while it exists.
+    """
+    folder.mkdir()
+    for name, text in (("scontrol", _SCONTROL), ("srun", _SRUN)):
+        (folder / name).write_text(text)
+        (folder / name).chmod(0o755)
+    refusal = folder / "refuses"
+    bench.environment |= {
+        "PATH": f"{folder}:/usr/bin:/bin",
+        "SLURM_JOB_ID": "7",
+        "SLURM_JOB_NODELIST": "n[1-3]",
+        "SLURMD_NODENAME": "n1",
+        "SLURM_STEP_ID": "0",
+        "FURTHER_NODES_REFUSE": str(refusal),
+    }
+    return refusal

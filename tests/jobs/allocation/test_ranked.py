@@ -50,6 +50,7 @@ def test_a_pilot_proves_that_the_ranks_take_what_one_process_would(tmp_path: Pat
     assert [rank.exit_code for rank in two.sides[0].ranks] == [0, 0]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("body", "reason"),
     [
@@ -77,6 +78,7 @@ def test_a_pilot_of_several_processes_asks_for_examples(tmp_path: Path) -> None:
     assert (receipt.ending, receipt.sides[0].missing) == ("adapter_incomplete", ("examples",))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("body", "ending", "reason"),
     [
@@ -114,6 +116,7 @@ def test_what_one_rank_does_ends_the_whole_side(tmp_path: Path, body: str, endin
     assert [rank.rank for rank in receipt.sides[0].ranks] == [0, 1]
 
 
+@pytest.mark.slow
 def test_a_rank_that_hangs_is_named_and_no_rank_is_left(tmp_path: Path) -> None:
     body = "def updates(self, n):\n    time.sleep(100 if self.rank == 1 else 0)\n    return n, n, 0, n"
     bench = make_ranked_bench(tmp_path, misbehaving(body), limits=LIMITS.replace(startup_s=1))
@@ -134,6 +137,7 @@ def test_what_ranks_print_is_kept_with_their_numbers(tmp_path: Path) -> None:
     assert len(lines) == 6
 
 
+@pytest.mark.slow
 def test_ranks_share_no_folder(tmp_path: Path) -> None:
     body = "def sync(self):\n    print(os.environ['HOME'], os.environ['TMPDIR'], os.getcwd(), sep='\\n', flush=True)"
     bench = make_ranked_bench(tmp_path, misbehaving(body))
