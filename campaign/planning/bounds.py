@@ -38,7 +38,7 @@ def side_seconds(limits: Limits, windows: int) -> int:
 
 
 def side_starts(slot: Slot, recipes: Collection[str]) -> int:
-    """Return how often a slot starts a side: the pilot of a recipe starts its own twice."""
+    """Return how often a slot starts a side: the pilot of a recipe, or of several processes, starts its own twice."""
     return 2 if slot.kind == "pilot" and slot.workload in recipes else len(slot.order)
 
 
@@ -62,7 +62,7 @@ def most_seconds(
         limits: The limits of one side.
         windows: Windows of one side.
         minutes: Time limit of the job.
-        recipes: Names of the recipes.
+        recipes: Names of the recipes, and of workloads of several processes.
         segments: Allocations, one after another, that a run may use.
     """
     own = list(slots)

@@ -168,7 +168,13 @@ class _Setting:
             numerical=self.numerical,
             trained=self.trained,
             known=self.known,
+            several=self.several,
         )
+
+    @property
+    def several(self) -> frozenset[str]:
+        """Workloads of several processes."""
+        return frozenset(one.name for one in self.expansion.workloads if one.processes > 1)
 
     @property
     def segment_s(self) -> float:
@@ -357,9 +363,9 @@ def _groups(setting: _Setting) -> list[Group]:
     return pack(setting.slots, setting.config.submission.workloads_per_allocation, topologies)
 
 
-def _num_nodes(setting: _Setting, slot: Slot) -> int:
-    """Return the nodes that a slot's allocation has."""
-    return next((one.nodes for one in setting.expansion.workloads if one.name == slot.workload), 1)
+def _num_processes(setting: _Setting, slot: Slot) -> int:
+    """Return the processes of each side of a slot, each of which has the devices of one."""
+    return next((one.processes for one in setting.expansion.workloads if one.name == slot.workload), 1)
 
 
 def _allocation_rows(setting: _Setting) -> tuple[AllocationRow, ...]:
@@ -374,7 +380,7 @@ def _allocation_rows(setting: _Setting) -> tuple[AllocationRow, ...]:
             num_allocations=len(members),
             most_device_hours=_device_hours(config, [_most_node_seconds(setting, group) for group in members]),
             about_device_hours=_device_hours(
-                config, [_about_node_seconds(setting, slot) for group in members for slot in group]
+                config, [_about_process_seconds(setting, slot) for group in members for slot in group]
             ),
         )
         for (side, phase), members in groups.items()
@@ -388,10 +394,10 @@ def _most_node_seconds(setting: _Setting, group: Group) -> float:
         setting.config.limits,
         setting.config.throughput.windows,
         _limit_minutes(setting, group),
-        recipes=[recipe.name for recipe in setting.expansion.recipes],
+        recipes=[*(one.name for one in setting.expansion.recipes), *setting.several],
         segments=trained.max_segments if trained is not None else 1,
     )
-    return seconds * _num_nodes(setting, group[0])
+    return seconds * _num_processes(setting, group[0])
 
 
 def _limit_minutes(setting: _Setting, group: Group) -> float:
@@ -403,7 +409,7 @@ def _limit_minutes(setting: _Setting, group: Group) -> float:
     return walltime.minutes_for(setting.times, group) if is_computed else setting.minutes
 
 
-def _about_node_seconds(setting: _Setting, slot: Slot) -> float | None:
+def _about_process_seconds(setting: _Setting, slot: Slot) -> float | None:
     seconds = about_seconds(
         setting.config.throughput.rules,
         setting.numerical,
@@ -412,7 +418,7 @@ def _about_node_seconds(setting: _Setting, slot: Slot) -> float | None:
         trained=setting.trained,
         segment_s=setting.segment_s,
     )
-    return None if seconds is None else seconds * _num_nodes(setting, slot)
+    return None if seconds is None else seconds * _num_processes(setting, slot)
 
 
 def _device_hours(config: Config, seconds: Sequence[float | None]) -> float | None:

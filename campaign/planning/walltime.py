@@ -49,6 +49,9 @@ class Case:
     behind: Mapping[str, int] = field(default_factory=dict)
     """Updates that runs have behind them, by the slot's name in the protocol."""
 
+    several: frozenset[str] = frozenset()
+    """Workloads of several processes, whose pilots start a side twice as those of recipes do."""
+
     @classmethod
     def of(
         cls,
@@ -69,6 +72,7 @@ class Case:
             num_bytes=num_bytes,
             timeouts=timeouts or {},
             behind=behind or {},
+            several=frozenset(one.name for one in protocol.workloads if one.processes > 1),
         )
 
     @property
@@ -95,7 +99,7 @@ def _bound_seconds(case: Case, slot: Slot) -> float:
     """Return what the limits allow; infinite where they do not bound it."""
     if slot.kind not in BOUNDED_KINDS:
         return math.inf
-    return float(side_starts(slot, case.updates) * side_seconds(case.limits, case.throughput.windows))
+    return float(side_starts(slot, {*case.updates, *case.several}) * side_seconds(case.limits, case.throughput.windows))
 
 
 def _slot_seconds(case: Case, slot: Slot) -> float:

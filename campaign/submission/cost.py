@@ -38,7 +38,7 @@ def device_hours(
     *,
     minutes: Sequence[int],
 ) -> float:
-    """Return the most device-hours of some allocations.
+    """Return the most device-hours of some allocations; each process has the devices of one.
 
     Args:
         protocol: The frozen protocol.
@@ -47,17 +47,18 @@ def device_hours(
         groups: The slots of each allocation.
         minutes: The time limit of each.
     """
-    nodes = topologies(protocol)
+    own = topologies(protocol)
     jobs = [([slot for group in groups for slot in group], max(minutes, default=0))]
     if cluster == "slurm":
         jobs = [(list(group), limit) for group, limit in zip(groups, minutes, strict=True)]
-    windows, recipes = protocol.throughput.windows, _updates_of(protocol).keys()
-    node_s = sum(
-        bounds.most_seconds(slots, protocol.limits, windows, limit, recipes=recipes)
-        * max((nodes.get(slot.workload, (1, 1))[0] for slot in slots), default=1)
+    windows = protocol.throughput.windows
+    twice = {*_updates_of(protocol), *(name for name, (_, processes) in own.items() if processes > 1)}
+    process_s = sum(
+        bounds.most_seconds(slots, protocol.limits, windows, limit, recipes=twice)
+        * max((own.get(slot.workload, (1, 1))[1] for slot in slots), default=1)
         for slots, limit in jobs
     )
-    return node_s * _num_devices(resources, cluster) / 3600
+    return process_s * _num_devices(resources, cluster) / 3600
 
 
 def limits_of(
@@ -167,7 +168,7 @@ def expect(
     limit_s = math.inf if minutes is None else int(minutes) * 60.0
     # Locally a job may end anywhere in a run, since it holds several: how often each is cut is not known.
     segment_s = limit_s - min(SIGNAL_DELAY_S, limit_s / 4) if cluster == "slurm" else math.inf
-    seconds, nodes = [], topologies(protocol)
+    seconds, own = [], topologies(protocol)
     for slot in slots:
         value = about_seconds(
             protocol.throughput,
@@ -180,6 +181,6 @@ def expect(
         if value is not None and slot.kind == "run":
             value *= 1 - (behind or {}).get(slot.slot, 0) / updates[slot.workload]
             value = min(value, limit_s) if next_only else value
-        seconds += [] if value is None else [value * nodes.get(slot.workload, (1, 1))[0]]
+        seconds += [] if value is None else [value * own.get(slot.workload, (1, 1))[1]]
     hours = sum(seconds) * _num_devices(resources, cluster) / 3600
     return Expectation(device_hours=hours, num_known=len(seconds), num_slots=len(slots))

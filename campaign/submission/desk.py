@@ -26,7 +26,7 @@ from campaign.submission.held import Since, find_held
 from campaign.submission.limits import NoRoomError, Room, fit, is_refusal, read_room
 from campaign.submission.nodes import EXCLUDE_AFTER, Exclusion, Place, exclude, find_failing, joined
 from campaign.submission.place import read_place
-from campaign.submission.plans import Batch, intend, make_batches, write_plans
+from campaign.submission.plans import Batch, intend, make_batches, topology_of, write_plans
 from campaign.submission.reconcile import Reconciler
 from campaign.submission.transport import (
     Answer,
@@ -411,15 +411,17 @@ class Desk:
     def request(self, batch: Batch) -> Request:
         """Return what a batch asks of submitit."""
         manifest, device = self.frozen.manifest, self.frozen.protocol.execution.device
+        topology = topology_of(self.frozen, batch)
         folder = self.paths.submission(batch.key)
         plans = [self.paths.allocation(one.allocation).plan for one in batch.allocations]
         groups = [plans] if batch.cluster == "local" else [[plan] for plan in plans]
         table: Mapping[str, Any] = manifest.resources[batch.cluster]
         if batch.cluster == "local":
-            parameters = local_parameters(table, device=device, visible=self.visible_devices)
+            visible = self.visible_devices
+            parameters = local_parameters(table, device=device, visible=visible, processes=topology[1])
         else:
             avoided = joined(table.get("exclude"), batch.excluded)
-            parameters = slurm_parameters({**table, "minutes": batch.minutes, "exclude": avoided}, batch.key)
+            parameters = slurm_parameters({**table, "minutes": batch.minutes, "exclude": avoided}, batch.key, topology)
         return Request(
             cluster=batch.cluster,
             folder=str(folder.root),

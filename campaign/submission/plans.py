@@ -344,6 +344,12 @@ def _groups(
     configured = resources[cluster]["minutes"]
     groups = []
     for number, slots in enumerate(packed, first):
+        if cluster == "local" and topologies.get(slots[0].workload, (1, 1))[0] > 1:
+            raise StateError(
+                f"{slots[0].workload} asks for {topologies[slots[0].workload][0]} nodes, and here is one",
+                where=slots[0].slot,
+                hint="campaign submit --cluster slurm, or --only with a pattern of other slots",
+            )
         asked = walltime.minutes_for(case, slots) if cluster == "slurm" else 0
         own = min(asked, limit_minutes or asked) if configured is None else int(configured)
         is_run = any(slot.kind == "run" for slot in slots)  # what does not fit is another segment
@@ -387,6 +393,15 @@ def _together(groups: Sequence[_Group], cluster: Cluster) -> list[list[_Group]]:
     for group, most in zip(groups, longest, strict=True):
         arrays.setdefault((group.topology, most), []).append(group)
     return list(arrays.values())
+
+
+def topology_of(frozen: Frozen, batch: Batch) -> tuple[int, int]:
+    """Return the nodes and the processes that a batch's jobs must have room for."""
+    known = cost.topologies(frozen.protocol)
+    workloads = {slot_for(slot.slot, batch.candidate): slot.workload for slot in frozen.protocol.slots}
+    names = [workloads[attempt.slot] for one in batch.allocations for attempt in one.attempts]
+    found = [known.get(name, (1, 1)) for name in names]
+    return max(nodes for nodes, _ in found), max(processes for _, processes in found)
 
 
 def write_plans(frozen: Frozen, paths: HomePaths, batch: Batch) -> None:

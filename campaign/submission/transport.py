@@ -102,14 +102,30 @@ def read_command(paths: HomePaths, submission: Submission, index: int, harness_p
         return payload(harness_python, paths, folder.bytecode, own)
 
 
-def slurm_parameters(table: Mapping[str, Any], key: str) -> dict[str, Any]:
+def scale_gpus(gres: str, number: int) -> str:
+    """Return ``gres`` with so many times the GPUs: what it asks for is for one process, all else for one node.
+
+    Args:
+        gres: Such as ``gpu:h100:1,nvme:200``.
+        number: Processes on each node.
+    """
+    parts = [part.split(":") for part in gres.split(",")]
+    for part in parts:
+        if part[0] == "gpu" and number > 1:
+            part[1:] = [*part[1:-1], str(int(part[-1]) * number)] if part[-1].isdecimal() else [*part[1:], str(number)]
+    return ",".join(":".join(part) for part in parts)
+
+
+def slurm_parameters(table: Mapping[str, Any], key: str, topology: tuple[int, int] = (1, 1)) -> dict[str, Any]:
     """Return what submitit's Slurm executor is given.
 
     Args:
-        table: The frozen ``[slurm]`` table; GPUs are asked for by its ``gres``.
+        table: The frozen ``[slurm]`` table. CPUs, memory and the GPUs of its ``gres`` are for one process.
         key: The submission's key, which becomes the job's name and comment.
+        topology: Nodes and processes of the workloads.
     """
-    minutes = int(table["minutes"])
+    minutes, (nodes, processes) = int(table["minutes"]), topology
+    per_node = processes // nodes
     extra: dict[str, Any] = {"no-requeue": True}
     if table.get("reservation"):
         extra["reservation"] = table["reservation"]
@@ -119,9 +135,10 @@ def slurm_parameters(table: Mapping[str, Any], key: str) -> dict[str, Any]:
         "job_name": key,
         "comment": key,
         "time": minutes,
-        "nodes": 1,
+        "nodes": nodes,
+        # The harness, which starts the processes of its node itself and reaches the other nodes.
         "ntasks_per_node": 1,
-        "cpus_per_task": int(table["cpus"]),
+        "cpus_per_task": int(table["cpus"]) * per_node,
         "signal_delay_s": min(SIGNAL_DELAY_S, minutes * 15),
         "array_parallelism": int(table["max_running"]),
         "stderr_to_stdout": True,
@@ -131,26 +148,29 @@ def slurm_parameters(table: Mapping[str, Any], key: str) -> dict[str, Any]:
         "setup": ["export PYTHONSAFEPATH=1", *table.get("setup", ())],
         "additional_parameters": extra,
     }
+    if nodes > 1:
+        parameters["srun_args"] = ["--nodes=1", "--ntasks=1"]
     for name in ("partition", "account", "qos", "constraint", "gres", "nodelist", "exclude"):
         if table.get(name):
-            parameters[name] = table[name]
+            parameters[name] = scale_gpus(table[name], per_node) if name == "gres" else table[name]
     if table.get("exclusive"):
         parameters["exclusive"] = True
     if table.get("mem_gb"):
-        parameters["mem"] = f"{int(table['mem_gb'])}GB"
+        parameters["mem"] = f"{int(table['mem_gb']) * per_node}GB"
     return parameters
 
 
-def local_parameters(table: Mapping[str, Any], *, device: str, visible: str) -> dict[str, Any]:
+def local_parameters(table: Mapping[str, Any], *, device: str, visible: str, processes: int = 1) -> dict[str, Any]:
     """Return what submitit's local executor is given.
 
     Args:
         table: The frozen ``[local]`` table.
         device: ``cpu`` or ``cuda``.
         visible: The caller's CUDA_VISIBLE_DEVICES; the first device is used, device 0 where it is empty.
+        processes: Most processes of a side, each of which gets a device of its own.
 
     Raises:
-        StateError: The first visible device is not given by number.
+        StateError: The first visible devices are not given by number, or are too few.
     """
     minutes = int(table["minutes"])
     parameters: dict[str, Any] = {
@@ -160,14 +180,19 @@ def local_parameters(table: Mapping[str, Any], *, device: str, visible: str) -> 
     }
     if device == "cuda":
         # Without these submitit hides every GPU from a local job.
-        first = visible.partition(",")[0].strip()
-        if first and not first.isdecimal():
+        listed = [one.strip() for one in visible.split(",") if one.strip()] or list(map(str, range(processes)))
+        if not all(one.isdecimal() for one in listed[:processes]):
             raise StateError(
                 f"CUDA_VISIBLE_DEVICES={visible} cannot be used by a local submission",
                 why="submitit takes devices by number",
                 hint="set CUDA_VISIBLE_DEVICES to the device's number",
             )
-        parameters |= {"gpus_per_node": 1, "visible_gpus": [int(first or 0)]}
+        if len(listed) < processes:
+            raise StateError(
+                f"{processes} processes need {processes} devices, CUDA_VISIBLE_DEVICES={visible} names {len(listed)}",
+                hint="name more of them, or submit other workloads with --only",
+            )
+        parameters |= {"gpus_per_node": processes, "visible_gpus": [int(one) for one in listed[:processes]]}
     return parameters
 
 
