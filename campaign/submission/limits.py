@@ -174,7 +174,7 @@ def _limits(look: Slurm, resources: Mapping[str, Any], user: str, cluster: str) 
                 name=f"GrpSubmitJobs of the account {account}",
                 most=most,
                 counts=lambda job: job.account == account,
-                question=(f"--accounts={account}",),
+                question=(f"--account={account}",),
             )
 
 
@@ -205,7 +205,7 @@ def _qos_limits(look: Slurm, who: Identity, partition: str) -> dict[int, Limit]:
 
 def _of_qos(name: str, kind: int, most: int, who: Identity, partition: str) -> Limit:
     what = ("GrpSubmitJobs", "MaxSubmitJobsPerUser", "MaxSubmitJobsPerAccount")[kind]
-    question = ((), (f"--user={who.user}",), (f"--accounts={who.account}",))[kind]
+    question = ((), (f"--user={who.user}",), (f"--account={who.account}",))[kind]
 
     def counts(job: Queued) -> bool:
         is_own = kind == _GROUP or (job.user == who.user if kind == _PER_USER else job.account == who.account)

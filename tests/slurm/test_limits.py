@@ -56,13 +56,16 @@ def limiting(slurm_cluster: Cluster) -> Iterator[Cluster]:
     before = slurm_cluster.conf.read_text()
     restart_controller(slurm_cluster, before + ENFORCE)
     yield slurm_cluster
+    none = ("MaxSubmitJobsPerUser=-1", "MaxSubmitJobsPerAccount=-1", "GrpSubmitJobs=-1")
+    call("sacctmgr", "-i", "modify", "qos", "normal", "set", *none)
+    call("sacctmgr", "-i", "modify", "account", "root", "set", "GrpSubmitJobs=-1")
     call("sacctmgr", "-i", "modify", "user", "root", "set", "MaxSubmitJobs=-1")
-    call("sacctmgr", "-i", "modify", "qos", "normal", "set", "MaxSubmitJobsPerUser=-1")
     restart_controller(slurm_cluster, before)
 
 
 def make_home(tmp_path: Path, **slurm: object) -> JobHome:
-    resources = {**RESOURCES, "slurm": {**RESOURCES["slurm"], **slurm}}
+    # Another manifest than other tests': accounting would take these jobs for theirs, by the beginning of the name.
+    resources = {**RESOURCES, "slurm": {**RESOURCES["slurm"], "max_running": 250, **slurm}}
     return make_job_home(tmp_path / "home", repeats=1, candidate=False, resources=resources)
 
 
@@ -108,6 +111,10 @@ def test_a_campaign_gets_through_a_limit_on_submitted_jobs(
     assert home.doubles() == []
     call("sacctmgr", "-i", "modify", "qos", "normal", "set", "MaxSubmitJobsPerUser=7")
     assert desk.room("slurm").why == "MaxSubmitJobsPerUser of the QOS normal is 7 and 0 of that are used up"
+    call("sacctmgr", "-i", "modify", "account", "root", "set", "GrpSubmitJobs=5")
+    assert desk.room("slurm").why == "GrpSubmitJobs of the account root is 5 and 0 of that are used up"
+    call("sacctmgr", "-i", "modify", "qos", "normal", "set", "GrpSubmitJobs=3", "MaxSubmitJobsPerAccount=4")
+    assert desk.room("slurm").why == "GrpSubmitJobs of the QOS normal is 3 and 0 of that are used up"
 
 
 @pytest.mark.slow

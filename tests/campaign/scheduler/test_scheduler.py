@@ -19,7 +19,9 @@ from campaign.watching.scheduler import (
     clean_environment,
     local_slurm,
     newest,
+    parse_controller,
     parse_sacct,
+    parse_shown,
     parse_squeue,
     run_command,
     stage_of,
@@ -193,3 +195,61 @@ def test_a_failing_squeue_is_an_error_and_not_an_empty_queue(tmp_path: Path) -> 
     slurm = local_slurm({**os.environ, "PATH": f"{tmp_path}:/bin:/usr/bin"})
     with pytest.raises(InfrastructureError):
         slurm.queue(["k"])
+
+
+def test_what_the_controller_shows_of_an_array_becomes_a_record_for_each_task() -> None:
+    rest = "JobName=k UserId=me(1) JobState={0} Reason={1} Dependency=(null) SubmitTime=100 EndTime={2} NodeList={3} \n"
+    text = (
+        "JobId=7 ArrayJobId=7 ArrayTaskId=1-2%5 ArrayTaskThrottle=5 "
+        + rest.format("PENDING", "ReqNodeNotAvail, UnavailableNodes:n1", "Unknown", "(null)")
+        + "JobId=8 ArrayJobId=7 ArrayTaskId=0 "
+        + rest.format("NODE_FAIL", "NodeFail", "140", "n1")
+    )
+    one, two, ended = parse_shown(text, "k")
+    assert [one.job, two.job, ended.job] == ["7_1", "7_2", "7_0"]
+    assert (one.reason, one.node, one.ended_at) == ("ReqNodeNotAvail, UnavailableNodes:n1", "", 0.0)
+    assert (ended.state, ended.node, ended.ended_at, ended.source) == ("NODE_FAIL", "n1", 140.0, "scontrol")
+
+
+def test_the_controllers_own_words_are_told_from_a_job_that_it_does_not_know() -> None:
+    def fail(why: str) -> Slurm:
+        def run(_command: Sequence[str]) -> str:
+            raise InfrastructureError("scontrol failed with exit code 1", why=why)
+
+        return Slurm(run)
+
+    assert fail("slurm_load_jobs error: Invalid job id specified").show("7", "k") == []
+    with pytest.raises(InfrastructureError):
+        fail("slurm_load_jobs error: Unable to contact slurm controller").show("7", "k")
+    with pytest.raises(InfrastructureError, match="not understood"):
+        Slurm(Commands(scontrol="No jobs in the system\n")).show("7", "k")
+
+
+def test_a_cluster_that_is_named_is_asked_by_every_command_that_can_name_it() -> None:
+    commands = Commands(squeue="", sacct="", scontrol="ClusterName = there\n", scancel="", sinfo="idle\n", sacctmgr="")
+    slurm = Slurm(commands, "there")
+    slurm.queue(["k"])
+    slurm.accounting(["k"], 5.0)
+    slurm.cancel(["7"])
+    slurm.node_states("n1")
+    assert slurm.cluster_name() == "there"
+    assert all(command[1] == "--clusters=there" for command in commands.asked)
+    slurm.ask(["sacctmgr", "show", "qos"])
+    assert commands.asked[-1] == ["sacctmgr", "show", "qos"]
+
+
+def test_a_look_asks_nothing_more_once_its_time_is_over() -> None:
+    now = [0.0]
+    look = Slurm(Commands(squeue=""), clock=lambda: now[0]).within(10.0)
+    assert look.queue(["k"]) == []
+    now[0] = 10.0
+    with pytest.raises(InfrastructureError, match="squeue was not asked"):
+        look.queue(["k"])
+
+
+@pytest.mark.parametrize(
+    ("said", "enforces"), [("none", {"none"}), ("associations,limits,qos", {"associations", "limits", "qos"})]
+)
+def test_what_a_controller_enforces_is_its_word(said: str, enforces: set[str]) -> None:
+    assert parse_controller(f"AccountingStorageEnforce = {said}\n").enforces == enforces
+    assert parse_controller("").enforces == {""}
