@@ -37,9 +37,9 @@ def read_place(slurm: Slurm, table: Mapping[str, Any]) -> Place:
         table: The frozen ``[slurm]`` table.
     """
     partition = table.get("partition") or ""
-    chosen = [f"--partition={partition}"] if partition else []
+    chosen = f"--partition={partition}" if partition else "--all"  # sinfo takes one of them alone
     try:
-        text = slurm.ask(["sinfo", "--noheader", "--all", "--Node", *chosen, f"--format={SINFO_FORMAT}"])
+        text = slurm.ask(["sinfo", "--noheader", "--Node", chosen, f"--format={SINFO_FORMAT}"])
         nodes = [_parse(line) for line in text.splitlines()]
         if not partition:
             nodes = [node for node in nodes if node.is_default]
