@@ -52,7 +52,8 @@ def home(tmp_path: Path, slurm_cluster: Cluster) -> Iterator[JobHome]:
 
 def submit(home: JobHome, only: str) -> dict[str, Any]:
     arguments = ("--home", home.paths.root, "--cluster", "slurm", "--only", only, "--yes")
-    return expect_json(0, "submit", *arguments)
+    said: dict[str, Any] = expect_json(0, "submit", *arguments)
+    return said
 
 
 def test_the_cluster_says_which_nodes_there_are(slurm_cluster: Cluster) -> None:
@@ -64,6 +65,7 @@ def test_the_cluster_says_which_nodes_there_are(slurm_cluster: Cluster) -> None:
     assert read_place(slurm, {"partition": "main", "gres": "gpu:1"}).nodes == frozenset()
 
 
+@pytest.mark.slow
 def test_a_job_asks_for_the_time_that_follows_from_limits_and_pilots(home: JobHome) -> None:
     desk = make_real_desk(home)
     submit(home, "baseline/solo/sync-b4/*")
