@@ -351,7 +351,9 @@ class Slurm:
             raise InfrastructureError(
                 f"{program} was not asked", why="the answers before it took too long", hint="try again later"
             )
-        return self.run([program, *([f"--clusters={self.cluster}"] if self.cluster else []), *rest])
+        # sacctmgr has no such option: it is asked about a cluster by name.
+        chosen = [f"--clusters={self.cluster}"] if self.cluster and program != "sacctmgr" else []
+        return self.run([program, *chosen, *rest])
 
     def queue(self, names: Sequence[str]) -> list[JobRecord]:
         """Return the jobs with these names that the controller knows, ended ones that it still remembers included."""
