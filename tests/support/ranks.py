@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -156,3 +157,60 @@ def pretend_nodes(bench: Bench, folder: Path) -> Path:
         "FURTHER_NODES_REFUSE": str(refusal),
     }
     return refusal
+
+
+_CONFIG = """
+name = "ranks"
+baseline_first = false
+
+[baseline]
+source = "source"
+adapter = "adapter:build"
+python = "{python}"
+
+[candidate]
+source = "source"
+adapter = "adapter:build"
+python = "{python}"
+
+[throughput]
+repeats = 1
+warmup_updates = 3
+windows = 2
+window_s = "0.05"
+window_margin = "3"
+pilot_s = "0.05"
+solo = false
+
+[slurm]
+cpus = 1
+minutes = 5
+
+[[workload]]
+name = "spread"
+production = true
+processes = {processes}
+nodes = {nodes}
+config = {{ tokens = 5 }}
+
+[[workload]]
+name = "alone"
+production = true
+config = {{ tokens = 5 }}
+"""
+_ALONE = 'int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])'
+_MAYBE_ALONE = 'int(os.environ.get("RANK", 0)), int(os.environ.get("WORLD_SIZE", 1))'
+
+
+def write_ranked_campaign(folder: Path, *, processes: int, nodes: int = 1) -> Path:
+    """Write the source tree and campaign.toml of one workload of several processes and one of one; return its path."""
+    source = folder / "source"
+    source.mkdir(parents=True)
+    text = ADAPTER.replace(_ALONE, _MAYBE_ALONE).replace(
+        'place = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])',
+        'place = os.environ.get("MASTER_ADDR", ""), int(os.environ.get("MASTER_PORT", 0))',
+    )
+    (source / "adapter.py").write_text(text)
+    config = folder / "campaign.toml"
+    config.write_text(_CONFIG.format(python=sys.executable, processes=processes, nodes=nodes))
+    return config
