@@ -24,6 +24,7 @@ from campaign.collection import bulk, chains, database
 from campaign.collection.cases import CaseBook, records_inputs
 from campaign.collection.chains import Link
 from campaign.collection.checkpoints import check_files, read_checkpoints
+from campaign.collection.containers import check_containers
 from campaign.collection.database import AttemptRecord, Stored
 from campaign.collection.inputs import check_folder
 from campaign.collection.interpreters import Sealed, check_interpreters
@@ -309,8 +310,14 @@ def read_home(
     found.findings.extend(_strangers(paths, history))
     found.findings.extend(found.book.disagreements())
     found.findings.extend(check_interpreters(_sealed(found), entries))
+    found.findings.extend(check_containers(_sealed(found), _sides(frozen)))
     found.findings.extend(accounting.findings(paths, frozen, entries))
     return found
+
+
+def _sides(frozen: Frozen) -> dict[str, documents.Side]:
+    candidates = {name: one.candidate for name, one in frozen.candidates.items()}
+    return {"baseline": frozen.manifest.baseline, **candidates}
 
 
 def _sealed(found: _Found) -> Iterator[Sealed]:
