@@ -9,6 +9,7 @@ import click
 from campaign.cli.options import home_option, json_option
 from campaign.cli.output import Output
 from campaign.collection.collect import Collection, collect, require_intact
+from campaign.judging.remarks import read_remarks
 from campaign.paths import HomePaths
 from campaign.record.accounting import account_home
 from campaign.record.ledger import Ledger
@@ -44,11 +45,15 @@ def command(*, rebuild: bool, home: HomePaths, output: Output) -> None:
     if collection.findings:
         output.note(describe(collection))
     require_intact(collection)
+    remarks = read_remarks(home, collection)
+    for remark in remarks:
+        output.note(f"remark: {remark}")
     value = {
         "attempts": collection.attempts,
         "sealed": collection.sealed,
         "running": collection.running,
         "rows": collection.rows,
         "rows_sha256": collection.rows_sha256,
+        "remarks": list(remarks),
     }
     output.result(describe(collection), value)

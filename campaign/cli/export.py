@@ -16,7 +16,7 @@ from campaign.exporting.write import dump_listing, write_archive
 from campaign.frozen import check_recorded, read_frozen
 from campaign.paths import HomePaths
 from campaign.record.head import read_head
-from campaign.record.ledger import head, read_entries
+from campaign.record.ledger import read_chain
 from campaign.verifier.archive import CRATE, EXPORT
 
 
@@ -58,10 +58,10 @@ def command(
     present as a digest. Nothing is written into the home.
     """
     frozen = read_frozen(home)
-    entries = read_entries(home)
+    entries, last = read_chain(home)
     check_recorded(home, frozen, entries)
     name = frozen.manifest.campaign
-    known = read_head(name, entries, head(home.ledger.read_bytes()))
+    known = read_head(name, entries, last)
     target = absolute(out) if out else working_folder() / f"{name}.campaign.tar"
     if target.exists():
         raise StateError("there is something already", where=str(target), hint="name another one: --out FILE")

@@ -11,6 +11,7 @@ from campaign.cli.collect import describe
 from campaign.cli.options import home_option, json_option
 from campaign.cli.output import Output
 from campaign.errors import EvidenceError, ExitCode
+from campaign.judging.remarks import read_remarks
 from campaign.judging.report import (
     Report,
     candidates_sentence,
@@ -88,6 +89,9 @@ def command(*, candidate: str | None, exit_zero: bool, home: HomePaths, output: 
     output.note(describe(made.collection))
     for note in made.notes:
         output.note(f"note: {note}")
+    remarks = read_remarks(home, made.collection)
+    for remark in remarks:
+        output.note(f"remark: {remark}")
     exit_code = made.evaluation.verdict.exit_code
-    output.result(_text(made, home), _value(made, home, exit_code))
+    output.result(_text(made, home), _value(made, home, exit_code) | {"remarks": list(remarks)})
     return int(ExitCode.DONE if exit_zero else exit_code)

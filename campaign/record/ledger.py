@@ -7,6 +7,7 @@ later lines changing too. One process writes at a time. A last line that a crash
 from __future__ import annotations
 
 import contextlib
+import functools
 import json
 import os
 from collections.abc import Callable, Iterable
@@ -35,6 +36,12 @@ def read_entries(paths: HomePaths) -> list[Entry]:
     return parse_entries(_read(paths.ledger), where=str(paths.ledger))
 
 
+def read_chain(paths: HomePaths) -> tuple[list[Entry], str]:
+    """Read the chain once; return its entries, as `read_entries` does, and the digest of its last line."""
+    data = _read(paths.ledger)
+    return parse_entries(data, where=str(paths.ledger)), head(data)
+
+
 def parse_entries(data: bytes, *, where: str) -> list[Entry]:
     """Parse and check a chain; see `read_entries`.
 
@@ -42,6 +49,12 @@ def parse_entries(data: bytes, *, where: str) -> list[Entry]:
         data: The bytes of a ledger.
         where: The file, for messages.
     """
+    return list(_parse_chain(data, where))
+
+
+@functools.lru_cache(maxsize=1)
+def _parse_chain(data: bytes, where: str) -> tuple[Entry, ...]:
+    """Return the entries of a chain: several parts of one command ask for those of the same bytes."""
     entries: list[Entry] = []
     previous = FIRST_PREVIOUS
     for number, line in enumerate(_whole_lines(data), start=1):
@@ -57,7 +70,7 @@ def parse_entries(data: bytes, *, where: str) -> list[Entry]:
             )
         entries.append(entry)
         previous = files.sha256_bytes(line)
-    return entries
+    return tuple(entries)
 
 
 def last_reports(entries: Iterable[Entry]) -> dict[str, Entry]:

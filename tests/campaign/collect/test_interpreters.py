@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 
 import pytest
 
 from campaign import documents
 from campaign.collection.collect import collect
-from campaign.collection.interpreters import Sealed, check_interpreters
+from campaign.collection.interpreters import Sealed, check_interpreters, remarks_on_interpreters
+from campaign.frozen import read_frozen
+from campaign.judging.remarks import read_remarks
 from campaign.record.ledger import Ledger, read_entries
 from tests.support.home import AT, Home, freeze, freeze_candidate
 
@@ -43,8 +46,7 @@ def seal(home: Home, slot: str, **changed: str) -> None:
     path.write_bytes(receipt.replace(sides=tuple(sides)).to_bytes())
 
 
-def found(home: Home) -> list[tuple[str, str]]:
-    """Return slot and text of every finding."""
+def sealed_in(home: Home) -> list[Sealed]:
     sealed = []
     for slot in SLOTS:
         folder = home.folder(slot)
@@ -52,8 +54,13 @@ def found(home: Home) -> list[tuple[str, str]]:
             receipt = documents.Receipt.read(folder.receipt)
             owner = receipt.slot.partition("/")[0]
             sealed.append(Sealed(where=slot, owner=owner, allocation=receipt.allocation, receipt=receipt))
-    entries = read_entries(home.paths)
-    return [(finding.where, finding.what) for finding in check_interpreters(reversed(sealed), entries)]
+    return sealed
+
+
+def found(home: Home) -> list[tuple[str, str]]:
+    """Return slot and text of every finding."""
+    findings = check_interpreters(reversed(sealed_in(home)), read_entries(home.paths))
+    return [(finding.where, finding.what) for finding in findings]
 
 
 def test_a_side_that_ran_on_one_interpreter_alone_is_fine(home: Home) -> None:
@@ -124,3 +131,55 @@ def test_collecting_finds_it(home: Home) -> None:
     with Ledger.open(home.paths, lambda: AT) as ledger:
         collection = collect(home.paths, ledger)
     assert any("ran on another interpreter" in finding.what for finding in collection.findings)
+
+
+# --- what the freeze saw ----------------------------------------------------------------------------------------------
+
+FROZEN = documents.Environment(
+    path="/usr/bin/python3.11", version="3.11.7", sha256="66" * 32, environment_sha256="77" * 32, installed={}
+)
+
+
+def remarks(home: Home, **frozen: documents.Environment) -> list[str]:
+    return list(remarks_on_interpreters(reversed(sealed_in(home)), read_entries(home.paths), frozen))
+
+
+def test_a_side_that_ran_on_what_the_freeze_saw_needs_no_remark(home: Home) -> None:
+    for slot in SLOTS:
+        seal(home, slot)
+    first = home.folder(SLOTS[0]).receipt
+    (one, *_) = documents.Receipt.read(first).sides
+    assert one.interpreter is not None
+    same = FROZEN.replace(**one.interpreter.to_json(), environment_sha256=one.environment_sha256)
+    assert remarks(home, baseline=same) == []
+    assert remarks(home) == []  # the freeze could not ask
+
+
+def test_a_node_with_other_software_than_the_host_that_froze_is_a_remark_once_for_a_side(home: Home) -> None:
+    for slot in SLOTS:
+        seal(home, slot)
+    owner = documents.Receipt.read(home.folder(SLOTS[1]).receipt).slot.partition("/")[0]
+    said = remarks(home, baseline=FROZEN.replace(sha256="/x"), **{owner: FROZEN.replace(version="3.12.0")})
+    assert found(home) == []
+    assert [one.partition(":")[0] for one in said] == ["baseline", owner]
+    assert f"its first sealed attempt, {SLOTS[0]}, ran on another interpreter" in said[0]
+    assert ", there /x; no fault where nodes have software of their own" in said[0]
+
+
+def test_after_an_amendment_of_the_interpreter_the_freeze_says_nothing_more(home: Home) -> None:
+    home.append("amended", {"what": "interpreter"})
+    seal(home, SLOTS[0])
+    assert remarks(home, baseline=FROZEN.replace(sha256="/x")) == []
+
+
+def test_it_is_told_beside_an_intact_collection(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
+    seal(home, SLOTS[0])
+    with Ledger.open(home.paths, lambda: AT) as ledger:
+        collection = collect(home.paths, ledger)
+    frozen = read_frozen(home.paths)
+    side = frozen.manifest.baseline.replace(interpreter=FROZEN.replace(version="3.12.0"))
+    other = dataclasses.replace(frozen, manifest=frozen.manifest.replace(baseline=side))
+    monkeypatch.setattr("campaign.judging.remarks.read_frozen", lambda _paths: other)
+    assert list(collection.findings) == []
+    (remark,) = read_remarks(home.paths, collection)
+    assert "version 3.11.7, there 3.12.0" in remark

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from campaign import documents, files
+from campaign.cli.main import main
 from campaign.errors import EvidenceError as WriteError
 from campaign.errors import StateError
 from campaign.exporting.choose import Choice, Contents, Withheld, choose
@@ -137,6 +138,21 @@ def test_a_file_that_changes_meanwhile_is_refused(tmp_path: Path, change: bytes)
     with pytest.raises(WriteError, match="changed while it was exported"):
         write_archive(home, contents, {EXPORT: b"{}"}, tmp_path / "a.tar", top=TOP)
     assert [path.name for path in tmp_path.iterdir()] == ["home"]
+
+
+def test_the_ledger_whose_head_the_archive_names_is_the_one_that_was_checked(
+    home: HomePaths, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reads, read = list[Path](), files.read_if_there
+
+    def counted(path: Path) -> bytes | None:
+        reads.append(path)
+        return read(path)
+
+    monkeypatch.setattr(files, "read_if_there", counted)
+    monkeypatch.setattr(Path, "read_bytes", lambda path: pytest.fail(f"{path} is read as well"))
+    assert main(["export", "--home", str(home.root), "--out", str(tmp_path / "a.tar")]) == 0
+    assert reads.count(home.ledger) == 1
 
 
 def test_a_pipe_is_refused(tmp_path: Path) -> None:
