@@ -28,6 +28,8 @@ class IntendedAttempt(Document):
     """Updates per window; 0 for a pilot and for a case."""
     inputs_sha256: str = ""
     """Digest of the canonical inputs of a case; empty for everything else."""
+    examples_sha256: str = ""
+    """Of the examples that the baseline's pilot took, for the candidate's of several processes; else empty."""
     segment: Natural = 0
     """Which segment of a run; 0 for everything else."""
     resume: CheckpointName | None = None

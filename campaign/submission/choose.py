@@ -74,6 +74,7 @@ def choose(
     phase: Phase | None = None,
     only: str = "",
     held: Collection[str] = (),
+    after: Mapping[str, str] | None = None,
 ) -> Choice:
     """Choose the slots to submit now.
 
@@ -83,6 +84,7 @@ def choose(
         phase: The one phase that is wanted; default all, in order.
         only: Glob pattern that the slots' names must match; pilots that they need come along.
         held: Slots to leave alone.
+        after: Pilots that follow another one, and that one.
 
     Raises:
         StateError: A wanted side's adapter is incomplete.
@@ -108,6 +110,13 @@ def choose(
             chosen.add(name)
         else:
             lost.append(name)
+    firsts = {first for name, first in (after or {}).items() if name in chosen and first in states}
+    for name, first in (after or {}).items():
+        if name in chosen and first in states and states[first].state is not SlotState.COMPLETED:
+            chosen.discard(name)
+            (lost if states[first].state in OUT_OF_REACH else waiting).append(name)
+    chosen |= {name for name in firsts if states[name].state in MISSING and name not in held}
+    open_pilots |= firsts
     active = [name for name in states if states[name].state in ACTIVE and (name in wanted or name in open_pilots)]
     return Choice(
         slots=tuple(name for name in states if name in chosen),

@@ -26,7 +26,7 @@ from campaign.submission.held import Since, find_held
 from campaign.submission.limits import NoRoomError, Room, fit, is_refusal, read_room
 from campaign.submission.nodes import EXCLUDE_AFTER, Exclusion, Place, exclude, find_failing, joined
 from campaign.submission.place import read_place
-from campaign.submission.plans import Batch, intend, make_batches, topology_of, write_plans
+from campaign.submission.plans import Batch, intend, make_batches, pilots_after, topology_of, write_plans
 from campaign.submission.reconcile import Reconciler
 from campaign.submission.transport import (
     Answer,
@@ -187,7 +187,14 @@ class Desk:
         room = room or Room()
         again = tuple(_batch_of(one, wish.cluster) for one in view.history.open_submissions() if one.not_submitted)
         held = find_held(self.paths, view.history, view.slots, wish.since) if wish.since is not None else {}
-        choice = choose(view.slots, candidate=wish.candidate, phase=wish.phase, only=wish.only, held=held)
+        choice = choose(
+            view.slots,
+            candidate=wish.candidate,
+            phase=wish.phase,
+            only=wish.only,
+            held=held,
+            after=pilots_after(self.frozen.protocol, wish.candidate),
+        )
         intended, refused = intend(
             self.frozen,
             self.paths,

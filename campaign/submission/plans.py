@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,6 +15,7 @@ from campaign.documents import (
     AllocationPlan,
     CheckpointName,
     PlannedAttempt,
+    Protocol,
     Receipt,
     Runnable,
     Side,
@@ -86,6 +88,32 @@ def canonical_inputs(pilot: Receipt) -> str:
     raise EvidenceError(f"the pilot completed without {INPUTS}", where=pilot.slot)
 
 
+def pilots_after(protocol: Protocol, candidate: str) -> dict[str, str]:
+    """Return the candidate's pilots that follow the baseline's of their workload, and those, by name.
+
+    Of several processes both sides must take the same examples: the baseline's pilot says which.
+    """
+    several = [workload.name for workload in protocol.workloads if workload.processes > 1]
+    return {f"{candidate}/pilot/{name}": f"baseline/pilot/{name}" for name in several} if candidate else {}
+
+
+def examples_digest(examples: Sequence[str]) -> str:
+    """Return one digest that stands for the digests of all steps that a pilot was asked for."""
+    return files.sha256_bytes(json.dumps(list(examples), separators=(",", ":")).encode("ascii"))
+
+
+def _examples(status: SlotStatus, states: Mapping[str, SlotStatus], protocol: Protocol) -> str:
+    """Return the digest of what the ranks of a candidate's pilot must take; empty for everything else."""
+    owner, _, _ = status.name.partition("/")
+    first = pilots_after(protocol, owner).get(status.name) if status.slot.side == "candidate" else None
+    if first is None:
+        return ""
+    completed = states[first].completed
+    if completed is None or completed.receipt is None:
+        raise ValueError(f"{status.name} was chosen before {first} completed")
+    return examples_digest(completed.receipt.sides[0].examples)
+
+
 def next_key(status: SlotStatus) -> AttemptKey:
     """Return the next try at a slot: another attempt or, of a run that was cut, the next segment of the last one."""
     if status.slot.kind != "run":
@@ -123,6 +151,7 @@ def _intended(
         attempt=key.attempt,
         updates=updates_per_window(frozen.protocol.throughput, rates, status.endings) if rates else 0,
         inputs_sha256=canonical_inputs(pilots[pilot_of(status.slot, "baseline", candidate)]) if is_case else "",
+        examples_sha256=_examples(status, states, frozen.protocol),
         segment=key.segment,
         resume=_resume(paths, status, key, frozen.manifest_sha256, right),
     )
@@ -203,6 +232,7 @@ def build_plan(
                 order=slot.order,
                 updates=attempt.updates,
                 inputs_sha256=attempt.inputs_sha256,
+                examples_sha256=attempt.examples_sha256,
                 segment=attempt.segment,
                 resume=attempt.resume,
             )

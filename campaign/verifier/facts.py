@@ -91,6 +91,7 @@ class Planned:
     """0 for everything but a run."""
     updates: int
     inputs_sha256: str
+    examples_sha256: str
     resume: Mapping[str, Json] | None
     allocation: str
     intent: Entry

@@ -259,12 +259,14 @@ def _planned(node: Node, allocation: str, entry: Entry) -> Planned:
     if any(part in {"", ".", ".."} or "\0" in part for part in slot.split("/")):
         raise node.wrong(f"{slot!r} cannot be the name of a slot")
     resume, inputs, segment = node.get("resume"), node.get("inputs_sha256"), node.get("segment")
+    examples = node.get("examples_sha256")
     return Planned(
         slot=slot,
         attempt=node["attempt"].as_whole(1),
         segment=segment.as_whole() if segment is not None else 0,
         updates=node["updates"].as_whole(),
         inputs_sha256=inputs.as_text() if inputs is not None else "",
+        examples_sha256=examples.as_text() if examples is not None else "",
         resume=_checkpoint_name(resume) if resume is not None else None,
         allocation=allocation,
         intent=entry,

@@ -211,6 +211,8 @@ def folder_of(planned: Planned) -> str:
 def _check_attempt(facts: Facts, planned: Planned, node: Node, ledger: str) -> None:
     for name in ("slot", "attempt", "updates", "inputs_sha256", "segment"):
         node[name].must_be(getattr(planned, name), ledger)
+    if node.has("examples_sha256") or planned.examples_sha256:  # homes of earlier builds have none
+        node["examples_sha256"].must_be(planned.examples_sha256, ledger)
     node["resume"].must_be(planned.resume if planned.resume is None else dict(planned.resume), ledger)
     slot = facts.slots.get(planned.slot)
     if slot is None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from . import conditions, names, tables
+from . import conditions, names, ranks, tables
 from .facts import Facts, Sealed, Slot
 from .findings import Check
 from .receipts import COMPLETED
@@ -46,6 +46,7 @@ def _faults(facts: Facts, sealed: Sealed, slot: Slot) -> Iterator[tuple[str, str
     yield from _faults_of_start(facts, sealed)
     yield from _faults_of_caches(sealed)
     yield from _faults_of_containers(facts, sealed, slot)
+    yield from ranks.faults(facts, sealed, slot)
     if slot.kind in conditions.MEASURED:
         yield from conditions.faults(sealed)
     if slot.kind in ("pair", "control_pair"):

@@ -19,7 +19,7 @@ from ..runs.resumption import run_resumption
 from ..runs.run import RunBench, RunRecord, run_segment
 from ..runs.run import begin_record as begin_run
 from .context import Context, comparer_command, private_folders, set_up, undisturbed
-from .ranked import run_ranked
+from .ranked import check_same_ranks, run_ranked
 from .surroundings import find_differences
 
 MEASURED = ("solo", "pair", "control_pair")
@@ -63,6 +63,7 @@ def run_sides(context: Context, planned: PlannedAttempt, folder: AttemptFolder, 
             _run_recipe(context, planned, recipe, folder, made)
         elif context.protocol.workloads[planned.workload].processes > 1:
             run_ranked(context, planned, folder, record)
+            check_same_ranks(made.records)
         else:
             _run_one(context, planned, folder, record)
         _say_how_long(context, planned, record)

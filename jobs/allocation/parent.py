@@ -118,6 +118,10 @@ def _check_attempt(attempt: plan.PlannedAttempt, protocol: plan.Protocol) -> Non
         raise ValueError(f"{attempt.slot}: the protocol has no {what} {attempt.workload}")
     if attempt.kind in plan.CASES and protocol.workloads[attempt.workload].processes > 1:
         raise ValueError(f"{attempt.slot}: a case of several processes, which none has")
+    if attempt.kind == "pilot" and attempt.order == ("candidate",) and is_of_workload:
+        several = protocol.workloads[attempt.workload].processes > 1
+        if several != bool(attempt.examples_sha256):
+            raise ValueError(f"{attempt.slot}: the digest of the baseline's examples belongs to several processes")
     if attempt.kind in plan.CASES and protocol.numerical is None:
         raise ValueError(f"{attempt.slot}: the protocol declares no numerical family")
     if protocol.convergence is not None and attempt.segment > protocol.convergence.max_segments:

@@ -9,7 +9,7 @@ from ..common.endings import EndedError, Ending
 from ..common.layout import AttemptFolder
 from ..common.plan import PlannedAttempt, Workload
 from ..measurement.crew import Crew, RankRecord, manning
-from ..measurement.examples import METHOD, Proof
+from ..measurement.examples import METHOD, STEPS, Proof, digest_steps
 from ..measurement.measuring import measure_side, run_ranked_pilot
 from ..measurement.session import Setting, SideRecord, running
 from ..processes.ranks import LOOPBACK, Rank, find_free_port, number_ranks
@@ -119,3 +119,22 @@ def _run_pilot(
         record.examples = proof.compare(session)
         alone(session.leave())
     record.output_bytes, record.output_truncated = log.output_bytes, log.is_truncated
+    if planned.examples_sha256 and digest_steps(record.examples) != planned.examples_sha256:
+        text = f"the examples of the first {STEPS} steps are not those that the baseline's pilot took"
+        raise EndedError(Ending.STATE_MISMATCH, text)
+
+
+def check_same_ranks(records: Sequence[SideRecord]) -> None:
+    """Refuse an attempt whose sides did not run rank by rank on the same nodes, devices and processors.
+
+    Raises:
+        EndedError: They did not.
+    """
+    first = records[0]
+    for record in records[1:]:
+        for own, other in zip(record.ranks, first.ranks, strict=True):
+            for name in ("node", "device", "affinity"):
+                if own[name] != other[name]:
+                    was = f"{name} of rank {own['rank']} was {other[name]} of {first.side}"
+                    text = f"conditions changed between the sides: {was}, {own[name]} of {record.side}"
+                    raise EndedError(Ending.NODE_FAIL, text)

@@ -248,6 +248,8 @@ class PlannedAttempt:
     """Updates per window; of a resumption all of them; 0 for a pilot, for a case and for a run."""
     inputs_sha256: str
     """Digest of a case's canonical inputs; empty for everything else."""
+    examples_sha256: str = ""
+    """Of the examples that the ranks of a candidate's pilot must take; empty for everything else."""
     segment: int = 0
     """Which segment of a run; 0 for everything else."""
     resume: CheckpointName | None = None
@@ -548,6 +550,7 @@ def _attempt(value: Any) -> PlannedAttempt:
         order=fields.texts("order"),
         updates=fields.count("updates"),
         inputs_sha256=fields.text("inputs_sha256"),
+        examples_sha256=fields.text("examples_sha256") if fields.has("examples_sha256") else "",
         segment=fields.count("segment"),
         resume=None if resume is None else parse_checkpoint_name(resume, "allocation.attempts.resume"),
     )
@@ -561,6 +564,10 @@ def _attempt(value: Any) -> PlannedAttempt:
     is_named = _SHA256.fullmatch(attempt.inputs_sha256) is not None
     if is_named != (attempt.kind in CASES) or (attempt.inputs_sha256 and not is_named):
         raise ValueError(f"{attempt.slot}: canonical inputs {attempt.inputs_sha256!r} for a {attempt.kind}")
+    if attempt.examples_sha256 and (
+        attempt.order != ("candidate",) or attempt.kind != "pilot" or not _SHA256.fullmatch(attempt.examples_sha256)
+    ):
+        raise ValueError(f"{attempt.slot}: examples {attempt.examples_sha256!r} for a {attempt.kind}")
     _check_segment(attempt)
     return attempt
 

@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from tests.slurm.cluster import Cluster
 from tests.support.cli import expect, expect_json
 from tests.support.ranks import write_ranked_campaign
 
