@@ -49,19 +49,19 @@ def test_the_schema_refuses_unknown_keys_everywhere() -> None:
 
 
 @pytest.mark.parametrize(
-    ("table", "document"),
+    ("table", "document", "beside"),
     [
-        (model.Throughput, documents.ThroughputRules),
-        (model.Limits, documents.Limits),
-        (model.Retries, documents.Retries),
-        (model.Execution, documents.Execution),
+        (model.Throughput, documents.ThroughputRules, []),
+        (model.Limits, documents.Limits, []),
+        (model.Retries, documents.Retries, []),
+        (model.Execution, documents.Execution, ["login_node"]),
     ],
 )
 def test_tables_of_rules_are_the_protocols_with_its_defaults(
-    table: type[BaseModel], document: type[documents.Document]
+    table: type[BaseModel], document: type[documents.Document], beside: list[str]
 ) -> None:
-    assert list(table.model_fields) == list(document.defaults())
-    assert document.of(dict(table())) == document()
+    assert list(table.model_fields) == [*document.defaults(), *beside]
+    assert document.of({name: value for name, value in dict(table()).items() if name not in beside}) == document()
 
 
 def snippets() -> list[str]:
@@ -78,8 +78,17 @@ def test_the_matrix_in_the_page_is_a_matrix() -> None:
     assert expansion.categories[0].workloads[-1] == "accumulation-remainder"
 
 
+def test_the_container_in_the_page_is_one_of_a_candidate() -> None:
+    matrix, _, container = snippets()
+    text = SIDES + container.replace("[candidate]", '[candidate]\nsource = "."\nadapter = "a:c"') + matrix
+    side = parse_config(text.encode(), path=Path("/c/campaign.toml")).candidate
+    assert side is not None
+    assert side.container == Path("/c/images/trainer.sif")
+    assert "${container}" in side.launch
+
+
 def test_the_recipe_in_the_page_is_a_recipe_beside_the_matrix() -> None:
-    matrix, convergence = snippets()
+    matrix, convergence, _container = snippets()
     config = parse_config((SIDES + matrix + convergence).encode(), path=Path("/c/campaign.toml"))
     protocol = build_protocol(config)
     assert protocol.convergence is not None
