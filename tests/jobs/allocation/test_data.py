@@ -11,6 +11,7 @@ from acceptance.formats import Ending
 from campaign import documents, files
 from campaign.snapshot.digest import digest_folder
 from jobs.allocation.data import WatchedData
+from jobs.common.endings import InterruptedAttemptError
 from jobs.common.plan import DataIdentity
 from tests.support.harness import PAIR, SOLO, make_bench, misbehaving
 
@@ -106,6 +107,16 @@ def test_of_many_changes_some_are_shown(plays: Path) -> None:
     for number in range(9):
         (plays.parent / str(number)).touch()
     assert data.describe_changes().splitlines()[5:] == ["and 4 more"]
+
+
+def test_hashing_ends_when_the_job_is_told_to_stop(plays: Path) -> None:
+    def stop() -> None:
+        raise InterruptedAttemptError("SIGTERM")
+
+    for path in (plays, plays.parents[1]):
+        identity = DataIdentity(path=path, sha256="0" * 64, num_bytes=5, num_files=1)
+        with pytest.raises(InterruptedAttemptError):
+            WatchedData.hashed({"plays": identity}, stop)
 
 
 CLOSING = """

@@ -17,6 +17,7 @@ from jobs.allocation.snapshot import (
     remove_tree,
     tree_digest,
 )
+from jobs.common.endings import InterruptedAttemptError
 
 
 @pytest.fixture
@@ -77,6 +78,14 @@ def test_every_touch_of_a_copy_is_seen(tree: Path, tmp_path: Path, change: Calla
     made = copy(tree, tmp_path)
     change(made.root)
     assert named in made.changes()
+
+
+def test_copying_ends_when_the_job_is_told_to_stop(tree: Path, tmp_path: Path) -> None:
+    def stop() -> None:
+        raise InterruptedAttemptError("SIGTERM")
+
+    with pytest.raises(InterruptedAttemptError):
+        materialise(tree, read_tree(tree), digest_folder(tree), tmp_path / "copy", stop)
 
 
 @pytest.mark.parametrize("damage", ["edited", "gone", "link"])
