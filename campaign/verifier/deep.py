@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 
 from . import environments, names, trees
-from .digests import Digests, hash_outside
+from .digests import Digests, Kind, hash_outside, size_outside
 from .facts import Facts
 from .findings import Check, EvidenceError, Unread, unread
 from .strict import Node
@@ -46,31 +46,47 @@ def _check_data_set(facts: Facts, check: Check, name: str, declared: Node) -> No
     if not os.path.lexists(path):
         check.not_checked(f"data set {name} is not here: {path}")
         return
-    found = _digest_of(path, check)
-    if found == frozen:
+    changed = _change_of(path, declared["bytes"].as_whole(), frozen, check)
+    if not changed:
         check.remark(f"data set {name} is what was frozen")
         return
-    what = f"data set {name} is not what was frozen: its digest is {found}, {names.MANIFEST} says {frozen}"
+    what = f"data set {name} is not what was frozen: {changed}"
     if _is_amended(facts, "data"):
         check.remark(f"{what}; an amendment says that data changed")
     else:
         check.tampered(path, what)
 
 
-def _digest_of(path: str, check: Check) -> str:
-    """Return the digest of a data set: of a file its content's, of a folder the tree digest."""
+def _change_of(path: str, num_bytes: int, frozen: str, check: Check) -> str:
+    """Return how a data set differs from what was frozen; empty if it does not. What has another size is not read.
+
+    The digest of a file is its content's, that of a folder the tree digest.
+    """
     whole = os.path.realpath(path)
     if not os.path.isdir(whole):  # noqa: PTH112 - paths are texts here
-        return hash_outside(whole)[1]
+        size = size_outside(whole)
+        found = hash_outside(whole)[1] if size == num_bytes else ""
+    else:
+        size, found = _measure_folder(path, whole, num_bytes, check)
+    if size != num_bytes:
+        return f"it has {size} bytes, {names.MANIFEST} says {num_bytes}"
+    return f"its digest is {found}, {names.MANIFEST} says {frozen}" if found != frozen else ""
+
+
+def _measure_folder(path: str, whole: str, num_bytes: int, check: Check) -> tuple[int, str]:
+    """Return how many bytes the files of a folder have, and its tree digest if it is so many."""
     with Digests(whole) as digests:
         for folder, why in digests.unreadable.items():
             raise EvidenceError(f"{path}/{folder}".rstrip("/"), why)
+        size = sum(one.num_bytes for one in digests.below("") if one.kind is Kind.FILE)
+        if size != num_bytes:
+            return size, ""
         digests.hash_ahead()
         inside = Check(name=check.name, title=check.title)
         found = trees.tree_digest(trees.entries_on_disk(digests, "", inside, {}))
     for finding in inside.findings:
         check.tampered(f"{path}/{finding.where}", finding.what)
-    return found
+    return size, found
 
 
 def _is_amended(facts: Facts, what: str) -> bool:

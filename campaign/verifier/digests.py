@@ -377,6 +377,18 @@ def _hash(whole: str, path: str, num_bytes: int, is_over: Event | None = None) -
     return digest.hexdigest()
 
 
+def size_outside(path: str) -> int:
+    """Return the size of a file outside the home; a link to it is followed.
+
+    Raises:
+        EvidenceError: It is not there, or cannot be looked at.
+    """
+    try:
+        return os.stat(path).st_size  # noqa: PTH116 - called for each of many files
+    except OSError as error:
+        raise _unread(path, error) from error
+
+
 def hash_outside(path: str) -> tuple[int, str]:
     """Return size and digest of a file outside the home, such as declared data; a link to it is followed.
 
@@ -384,8 +396,5 @@ def hash_outside(path: str) -> tuple[int, str]:
         EvidenceError: It is no file, or cannot be read.
     """
     whole = os.path.realpath(path)
-    try:
-        num_bytes = os.stat(whole).st_size  # noqa: PTH116 - called for each of many files
-    except OSError as error:
-        raise _unread(path, error) from error
+    num_bytes = size_outside(path)
     return num_bytes, _hash(whole, path, num_bytes)

@@ -6,11 +6,12 @@ import base64
 import hashlib
 import os
 from pathlib import Path
+from threading import Event
 from typing import Any
 
 import pytest
 
-from campaign.verifier import environments
+from campaign.verifier import digests, environments
 from campaign.verifier.facts import Options
 from campaign.verifier.findings import Check, State
 from campaign.verifier.verify import verifying
@@ -77,6 +78,22 @@ def test_changed_data_is_named_by_its_path(home: SealedHome, data: Path) -> None
     text = said(deep(home, "data"))
     assert f"{data / 'one.bin'}: data set one is not what was frozen" in text
     assert f"{data / 'shards'}: data set shards is not what was frozen" in text
+
+
+def test_data_of_another_size_is_not_read(home: SealedHome, data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for path in (data / "one.bin", data / "shards" / "inner" / "a.bin"):
+        with path.open("ab") as stream:
+            stream.truncate(1 << 40)
+    hash_whole = digests._hash
+
+    def refuse(whole: str, path: str, num_bytes: int, is_over: Event | None = None) -> str:
+        assert num_bytes < 1 << 40
+        return hash_whole(whole, path, num_bytes, is_over)
+
+    monkeypatch.setattr(digests, "_hash", refuse)
+    text = said(deep(home, "data"))
+    assert f"data set one is not what was frozen: it has {1 << 40} bytes, manifest.json says 3" in text
+    assert f"data set shards is not what was frozen: it has {1 << 40} bytes, manifest.json says 700000" in text
 
 
 def test_what_cannot_be_data_is_named_by_its_path(home: SealedHome, data: Path) -> None:

@@ -167,6 +167,33 @@ def test_a_file_of_another_size_than_is_listed_is_not_read(home: SealedHome, mon
     assert findings == {f"{SIDE}/tree/adapter.py": f"changed: its size is {1 << 40} bytes, listed are 6"}
 
 
+@pytest.mark.parametrize(
+    ("path", "what"),
+    [
+        ("frozen/acceptance/planted.py", "too many for a file of it"),
+        ("frozen/harness/inner/part.py", "too many for a file of it"),
+        ("frozen/campaign.toml", "too many for a document"),
+        ("frozen/baseline/files.json", "too many for a document"),
+        ("frozen/baseline/changes.patch", "too many for a document"),
+    ],
+)
+def test_a_file_of_no_listed_size_that_is_larger_than_any_is_not_read(
+    home: SealedHome, monkeypatch: pytest.MonkeyPatch, path: str, what: str
+) -> None:
+    hash_whole = digests._hash
+
+    def refuse(whole: str, path: str, num_bytes: int, is_over: Event | None = None) -> str:
+        if num_bytes >= 1 << 40:
+            raise EvidenceError(path, "was read, which takes hours")
+        return hash_whole(whole, path, num_bytes, is_over)
+
+    monkeypatch.setattr(digests, "_hash", refuse)
+    monkeypatch.setattr(digests.Digests, "hash_ahead", lambda _self, **_named: None)
+    with (home.root / path).open("ab") as stream:
+        stream.truncate(1 << 40)
+    assert f"has {1 << 40} bytes: {what}" in said(home)[path]
+
+
 def test_a_list_that_agrees_with_the_tree_is_held_to_the_manifest(home: SealedHome) -> None:
     home.write(f"{SIDE}/tree/adapter.py", b"x = 3\n")
     home.list_side(SIDE)
