@@ -69,6 +69,8 @@ class Cluster:
 
     base: Path = field(default_factory=_own_base)
     ports: Ports = field(default_factory=_own_ports)
+    task_plugin: str = "task/none"
+    """``task/affinity`` binds the processes of a job to the CPUs that it was given."""
 
     @property
     def conf(self) -> Path:
@@ -87,6 +89,14 @@ class Cluster:
     def pid_file(self, name: str) -> Path:
         """Return the pid file of one daemon."""
         return self.base / "run" / f"{name}.pid"
+
+
+def binding(cluster: Cluster) -> Cluster:
+    """Return another cluster, beside one, which binds processes to CPUs."""
+    ports = cluster.ports
+    beside = Ports(slurmctld=ports.slurmctld + 5, slurmdbd=ports.slurmdbd + 5, slurmd=ports.slurmd + 5)
+    base = cluster.base.with_name(f"{cluster.base.name}-binding")
+    return Cluster(base=base, ports=beside, task_plugin="task/affinity")
 
 
 def missing_programs() -> list[str]:
@@ -134,7 +144,7 @@ SlurmdPidFile={base}/run/slurmd-%n.pid
 SlurmctldLogFile={cluster.log("slurmctld")}
 SlurmdLogFile={base}/log/slurmd-%n.log
 ProctrackType=proctrack/linuxproc
-TaskPlugin=task/none
+TaskPlugin={cluster.task_plugin}
 MpiDefault=none
 SwitchType=switch/none
 SelectType=select/cons_tres
