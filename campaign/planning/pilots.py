@@ -10,7 +10,7 @@ from campaign.collection.inputs import num_tensors
 from campaign.documents import Inputs, Receipt
 from campaign.errors import EvidenceError
 from campaign.paths import HomePaths
-from campaign.planning.calibration import CASE_KINDS, Calibrations, Experience
+from campaign.planning.calibration import CASE_KINDS, Experience, besides_seconds
 
 TENSOR_ROW_BYTES = 64
 """About what a row of tensors.csv takes once it is compressed, its share of numerical.csv and vacuity.csv included."""
@@ -54,8 +54,8 @@ def read_experience(home: HomePaths, owners: Mapping[str, str]) -> Experience:
     Raises:
         EvidenceError: A receipt is not what it should be.
     """
-    calibrations: Calibrations = {
-        (side, workload): receipt.calibration
+    pilots = {
+        (side, workload): (receipt.elapsed_s, receipt.calibration)
         for side, owner in owners.items()
         for workload, receipt in _completed(home, owner, "pilot")
         if receipt.calibration is not None
@@ -66,7 +66,11 @@ def read_experience(home: HomePaths, owners: Mapping[str, str]) -> Experience:
         for kind in CASE_KINDS
         for workload, receipt in _completed(home, owner, kind.replace("_", "-"))
     }
-    return Experience(calibrations=calibrations, case_s=case_s)
+    return Experience(
+        calibrations={key: calibration for key, (_, calibration) in pilots.items()},
+        case_s=case_s,
+        besides_s={key: besides_seconds(elapsed_s, calibration) for key, (elapsed_s, calibration) in pilots.items()},
+    )
 
 
 def read_case_sizes(home: HomePaths) -> dict[str, CaseSize]:

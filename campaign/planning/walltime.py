@@ -132,10 +132,12 @@ def apart(minutes: Sequence[int]) -> list[int]:
     Args:
         minutes: What each allocation asks for.
     """
-    together: dict[int, list[int]] = {}
+    shortest_of: dict[int, int] = {}
+    longest_of: dict[int, int] = {}
     shortest = 0
     for one in sorted(set(minutes)):
-        if not together or one > APART * shortest:
+        if not shortest_of or one > APART * shortest:
             shortest = one
-        together.setdefault(shortest, []).append(one)
-    return [max(own) for one in minutes for own in together.values() if one in own]
+        shortest_of[one] = shortest
+        longest_of[shortest] = one
+    return [longest_of[shortest_of[one]] for one in minutes]

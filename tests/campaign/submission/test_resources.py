@@ -109,6 +109,45 @@ def test_status_tells_the_most_device_hours_without_a_configured_time(tmp_path: 
     assert 0 < found.remaining_device_hours < float("inf")
 
 
+# --- processes and nodes of a workload --------------------------------------------------------------------------------
+
+
+def with_topology(desk: Desk, name: str, processes: int, nodes: int) -> Desk:
+    """Return the desk of a campaign of which one workload asks for several processes and nodes."""
+    protocol = desk.frozen.protocol
+    workloads = tuple(
+        one.replace(processes=processes, nodes=nodes) if one.name == name else one for one in protocol.workloads
+    )
+    return replace(desk, frozen=replace(desk.frozen, protocol=protocol.replace(workloads=workloads)))
+
+
+def workloads_of(order: Order) -> list[set[str]]:
+    """Return the workloads of every allocation."""
+    return [
+        {one.slot.split("/")[2] for one in allocation.attempts}
+        for batch in order.all
+        for allocation in batch.allocations
+    ]
+
+
+def test_workloads_of_other_numbers_of_nodes_share_no_allocation_and_no_array(tmp_path: Path, cluster: Cluster) -> None:
+    shared = {**resources(), "submission": {"workloads_per_allocation": 2}}
+    home = make_job_home(tmp_path / "home", repeats=1, resources=shared)
+    desk = make_desk(home, cluster)
+    assert workloads_of(order_of(desk)) == [{"sync-b4", "packed-b4"}] * 2
+    apart = order_of(with_topology(desk, "packed-b4", 4, 2))
+    assert [set.union(*workloads_of(replace(apart, batches=(batch,)))) for batch in apart.all] == [
+        {"sync-b4"},
+        {"packed-b4"},
+    ]
+    view = desk.view(CANDIDATE)
+    one, several = (
+        summarise(home.paths, each.frozen.protocol, each.frozen.manifest, CANDIDATE, view).remaining_device_hours
+        for each in (desk, with_topology(desk, "packed-b4", 4, 2))
+    )
+    assert several > 1.3 * one
+
+
 # --- nodes ------------------------------------------------------------------------------------------------------------
 
 

@@ -266,6 +266,9 @@ FORGED: dict[str, Callable[[dict[str, Any]], object]] = {
     "snapshot": lambda plan: plan["sides"]["candidate"].update(snapshot_sha256="b" * 64),
     "adapter": lambda plan: plan["sides"]["baseline"].update(adapter="other:native"),
     "python": lambda plan: plan["sides"]["baseline"].update(python="/usr/bin/python4"),
+    "container": lambda plan: plan["sides"]["baseline"].update(
+        container={"path": "/x", "bytes": 1, "sha256": "1" * 64}
+    ),
     "side": lambda plan: plan["sides"].pop("candidate"),
 }
 
@@ -280,7 +283,17 @@ def test_a_plan_that_was_forged_and_sealed_again_is_found(home: Path, name: str)
 
 OF_PLANS = ("allocation", "key", "manifest_sha256", "protocol_sha256", "harness_sha256", "data")
 OF_ATTEMPTS = ("slot", "attempt", "updates", "inputs_sha256", "segment", "resume", "kind", "workload", "repeat", "pair")
-OF_SIDES = ("id", "snapshot_sha256", "adapter", "python", "python_path", "pass_environment", "launch", "reads")
+OF_SIDES = (
+    "id",
+    "snapshot_sha256",
+    "adapter",
+    "python",
+    "python_path",
+    "pass_environment",
+    "launch",
+    "reads",
+    "container",
+)
 
 
 @pytest.mark.parametrize(
