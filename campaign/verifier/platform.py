@@ -5,6 +5,7 @@ The same holds for each side's interpreter and what is installed for it: its fir
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -167,7 +168,7 @@ def _faults_of_interpreters(facts: Facts, history: History) -> Iterator[tuple[st
             continue
         for side, identity in found:
             owner = facts.slots[sealed.planned.slot].candidate if side == "candidate" else "baseline"
-            epoch = sum(change < seq for change in changes)
+            epoch = bisect_left(changes, seq)
             expected, place = first.setdefault((owner, epoch), (identity, where))
             if identity != expected:
                 difference = _difference(identity, expected)
