@@ -221,8 +221,13 @@ class Family:
 
     @property
     def workloads(self) -> list[str]:
-        """Return the names of all workloads, in the protocol's order."""
-        return [workload["name"] for workload in self.protocol["workloads"]]
+        """Return the names of all workloads that have cases, in the protocol's order."""
+        return [workload["name"] for workload in self.protocol["workloads"] if workload.get("numerical", True)]
+
+    @property
+    def left_out(self) -> list[str]:
+        """Return the names of those of several processes that have none, since the protocol leaves them out."""
+        return [workload["name"] for workload in self.protocol["workloads"] if not workload.get("numerical", True)]
 
     def threshold(self, quantity: str) -> str | None:
         """Return what a quantity is compared with; None if it has no gate. A loss is measured by its allowance."""

@@ -93,7 +93,18 @@ def sentence(family: Family) -> str:
         )
     elif len(passing) < len(family.workloads):
         said += "; the others have no gate that could be evaluated"
-    return f"{said}.{_not_evaluated(family, len(partly))}{_workers_text(list(family.workers.values()))}"
+    workers = _workers_text(list(family.workers.values()))
+    return f"{said}.{_not_evaluated(family, len(partly))}{workers}{_left_out(family.left_out)}"
+
+
+def _left_out(names: Sequence[str]) -> str:
+    """Say which workloads the protocol leaves out of the family."""
+    if not names:
+        return ""
+    one = len(names) == 1
+    shown = listed(list(names[:_MOST_NAMED])) + (f" and {len(names) - _MOST_NAMED} more" if len(names) > _MOST_NAMED else "")
+    several = f"{plural(len(names), 'workload')} of several processes {'is' if one else 'are'}"
+    return f" By the protocol {several} left out of this family, which compares single ones: {shown}."
 
 
 def _workers_text(numbers: Sequence[int]) -> str:

@@ -29,7 +29,7 @@ def records_inputs(planned: documents.PlannedAttempt | documents.Slot, protocol:
     """
     if planned.kind != "pilot" or planned.order != ("baseline",):
         return False
-    return any(workload.name == planned.workload for workload in protocol.workloads)
+    return any(workload.name == planned.workload and workload.numerical for workload in protocol.workloads)
 
 
 def _check_case(

@@ -215,7 +215,7 @@ def make_plan(
         known=known or Experience(),
         sizes=sizes or {},
     )
-    names = [workload.name for workload in expansion.workloads]
+    names = [workload.name for workload in expansion.workloads if workload.numerical]
     given = assumed(assumptions.ratio_sds, "")
     return Plan(
         campaign=config.name,

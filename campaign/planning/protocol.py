@@ -261,10 +261,19 @@ def departures(protocol: documents.Protocol | Config) -> tuple[str, ...]:
             value = getattr(rules, key)
             if not _same(value, default):
                 sentences.append(f"{table}.{key} is {_show(value)} instead of {_show(default)}.")
+    left_out = [one.name for one in _workloads(protocol) if not one.numerical]
+    if left_out and protocol.numerical is not None:
+        sentences.append(
+            f"numerical is false instead of true for {', '.join(left_out)}: no case compares what they do."
+        )
     trained = convergence_rules(protocol, ()) if isinstance(protocol, Config) else protocol.convergence
     if trained is not None:
         sentences += convergence.departures(trained)
     return tuple(sentences)
+
+
+def _workloads(protocol: documents.Protocol | Config) -> tuple[documents.Workload, ...]:
+    return expand(protocol).workloads if isinstance(protocol, Config) else protocol.workloads
 
 
 _TABLES: dict[str, type[documents.Document]] = {

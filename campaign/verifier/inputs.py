@@ -81,7 +81,8 @@ def _records(facts: Facts, slot: Slot) -> bool:
     """Return whether an attempt at a slot records canonical inputs."""
     if _rules(facts) is None or slot.kind != "pilot" or slot.order != ("baseline",):
         return False
-    return slot.workload in tables.workloads(facts)
+    workload = tables.workloads(facts).get(slot.workload)
+    return workload is not None and workload.get("numerical", True) is not False
 
 
 # --- the lists --------------------------------------------------------------------------------------------------------

@@ -11,7 +11,7 @@ import pytest
 from tests.support.cli import expect, expect_json
 from tests.support.ranks import write_ranked_campaign
 
-pytestmark = pytest.mark.slurm
+pytestmark = [pytest.mark.slurm, pytest.mark.slow]
 
 
 def receipts(home: Path, pattern: str) -> list[dict[str, Any]]:

@@ -308,7 +308,7 @@ def _manners(protocol: Protocol) -> tuple[str, ...]:
     if rules is None:
         return ()
     firsts: dict[tuple[bool, bool], str] = {}
-    for workload in protocol.workloads:
+    for workload in (one for one in protocol.workloads if one.numerical):
         manner = (workload.name in rules.serialized, workload.name in rules.shared_executor)
         firsts.setdefault(manner, workload.name)
     return tuple(firsts.values())
