@@ -27,6 +27,9 @@ _USER_FIELD = ACCOUNTS_FORMAT.split(",").index("User")
 SLACK_S = 300.0
 """How far the clocks of the scheduler and of the driver's host may be apart."""
 
+AGAIN_S = 3600.0
+"""Where accounting lacks a job that was submitted, it may be late; after so long its word is kept again."""
+
 
 class Accounted(Document):
     """Data of ``accounted``: what the scheduler's accounting said was kept."""
@@ -113,10 +116,16 @@ def keep(paths: HomePaths, ledger: Ledger, frozen: Frozen, slurm: Slurm, now: fl
         return (_silence(slurm, error),)
     prefix = key_prefix(frozen.manifest.campaign, frozen.manifest_sha256)
     lines = [line for line in printed[1:] if _field(line, _NAME_FIELD).startswith(prefix)]
-    kept = _acts(paths, ledger.entries)
-    if not kept or _read_lines(paths, kept[-1]) != sorted(lines):
+    kept, absent = _acts(paths, ledger.entries), _absent(known, lines)
+    is_due = bool(absent) and now - last_kept_at(ledger.entries) >= AGAIN_S
+    if not kept or is_due or _read_lines(paths, kept[-1]) != sorted(lines):
         _write(paths, ledger, lines, since=since, cluster=slurm.cluster_name())
-    return _absent(known, lines)
+    return absent
+
+
+def last_kept_at(entries: Iterable[Entry]) -> float:
+    """Return when accounting was kept last, in seconds since the epoch; 0 if it never was."""
+    return max((entry.at for entry in entries if entry.act == "accounted"), default=0.0)
 
 
 def _field(line: str, index: int) -> str:

@@ -17,6 +17,8 @@ from .strict import Node
 
 _COLUMNS = ("JobID", "JobName", "User")
 _NAME_LENGTH = 40
+LATE_S = 3600.0
+"""How long after a job's end accounting may still lack it: it hears of jobs late, more so where it was down."""
 _TASK = re.compile(r"[0-9]{1,9}")
 
 
@@ -53,7 +55,7 @@ def check(facts: Facts, check: Check) -> None:
         check.tampered(where, what)
     for where, what in _unknown_jobs(history, lines):
         check.tampered(where, what)
-    _check_absent(history, lines, check)
+    _check_absent(facts, history, lines, check)
     _say(history, lines, check)
 
 
@@ -139,24 +141,32 @@ def _is_task(task: str, num_allocations: int) -> bool:
 # --- submissions without a job ----------------------------------------------------------------------------------------
 
 
-def _check_absent(history: History, lines: Iterable[Line], check: Check) -> None:
-    """Say which submitted jobs no text holds; one that was kept after the job had ended must have it."""
+def _check_absent(facts: Facts, history: History, lines: Iterable[Line], check: Check) -> None:
+    """Say which submitted jobs no text holds; one that was kept long after the job had ended must have it."""
     there = {(line.key, line.number) for line in lines}
-    last_kept = history.accounted[-1].seq if history.accounted else 0
+    due = _due(facts, history)
     num_absent = 0
     for submission in history.submissions.values():
         for one in submission.submitted:
             if one.cluster != "slurm" or (submission.key, one.job) in there:
                 continue
-            if 0 < _ended_seq(history, submission) < last_kept:
+            if _ended_seq(history, submission) in due:
                 what = (
-                    f"says that job {one.job} was submitted, and accounting that was kept after its end has no such job"
+                    f"says that job {one.job} was submitted, and accounting that was kept long after its end lacks it"
                 )
                 check.tampered(f"{names.LEDGER}:{one.seq}", what)
             else:
                 num_absent += 1
     if num_absent:
-        check.remark(f"accounting was not kept after the end of {num_absent} submitted jobs")
+        check.remark(f"accounting was not kept, or not long enough, after the end of {num_absent} submitted jobs")
+
+
+def _due(facts: Facts, history: History) -> set[int]:
+    """Return the ledger's numbers of what had happened so long before the last text that accounting must know it."""
+    if not history.accounted:
+        return set()
+    last = history.accounted[-1]
+    return {entry.seq for entry in facts.entries if entry.seq < last.seq and entry.at + LATE_S <= last.at}
 
 
 def _ended_seq(history: History, submission: Submission) -> int:

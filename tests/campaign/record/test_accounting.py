@@ -17,7 +17,7 @@ from campaign.errors import EvidenceError, InfrastructureError
 from campaign.frozen import Frozen, read_frozen
 from campaign.paths import HomePaths
 from campaign.record import accounting
-from campaign.record.accounting import HEADER, Submissions, findings, keep, reconcile, slurm_submissions
+from campaign.record.accounting import AGAIN_S, HEADER, Submissions, findings, keep, reconcile, slurm_submissions
 from campaign.record.ledger import Ledger, read_entries
 from campaign.submission.desk import Wish
 from campaign.submission.plans import key_prefix
@@ -74,9 +74,12 @@ class Setting:
     def paths(self) -> HomePaths:
         return self.home.paths
 
-    def keep(self) -> tuple[str, ...]:
-        with Ledger.open(self.paths, time.time) as ledger:
-            return keep(self.paths, ledger, self.frozen, Slurm(self.sacct), time.time())
+    def keep(self, later_s: float = 0.0) -> tuple[str, ...]:
+        def clock() -> float:
+            return time.time() + later_s
+
+        with Ledger.open(self.paths, clock) as ledger:
+            return keep(self.paths, ledger, self.frozen, Slurm(self.sacct), clock())
 
     def accounted(self) -> list[dict[str, Any]]:
         return [entry.data for entry in read_entries(self.paths) if entry.act == "accounted"]
@@ -153,6 +156,18 @@ def test_accounting_without_a_job_is_kept_too_and_told(setting: Setting) -> None
     (remark,) = setting.keep()
     assert "accounting does not have 1 job(s)" in remark
     assert setting.paths.accounts(1).read_text() == f"{HEADER}\n"
+    assert setting.found() == []
+
+
+def test_accounting_that_lacks_a_job_is_kept_again_once_it_cannot_be_late_any_more(setting: Setting) -> None:
+    setting.sacct.lines = []
+    for later_s, kept in ((0.0, 1), (AGAIN_S - 60, 1), (AGAIN_S + 60, 2), (AGAIN_S + 90, 2)):
+        setting.keep(later_s)
+        assert len(setting.accounted()) == kept
+    setting.sacct.lines = [line("100_0", setting.key), line("100_1", setting.key)]
+    for later_s in (AGAIN_S + 120, 5 * AGAIN_S):
+        setting.keep(later_s)
+        assert len(setting.accounted()) == 3
     assert setting.found() == []
 
 

@@ -47,6 +47,11 @@ class Accounted:
         named = {"file": f"accounting/{self.num_kept}.txt", "sha256": files.sha256_bytes(data), "bytes": len(data)}
         self.home.append("accounted", {"cluster": "c", **named, "jobs": len(lines), "since": 0.0})
 
+    def late(self, seconds: float) -> None:
+        """Let the last act be that much later than it was."""
+        edit_ledger(self.root, lambda entries: entries[-1].update(at=entries[-1]["at"] + seconds))
+        self.home.num_lines = 0
+
     def line(self, job: str, key: str = "") -> str:
         return f"{job}|{job}|c|{key or self.key}|me|COMPLETED|0:0|1|2|3|node1"
 
@@ -105,8 +110,18 @@ def test_a_job_that_accounting_forgot_again_stays_a_finding(kept: Accounted) -> 
 def test_a_submitted_job_that_accounting_lacks_after_its_end_is_found(kept: Accounted) -> None:
     kept.home.collect()
     kept.keep()
+    kept.late(accounting.LATE_S)
     (finding,) = kept.check()[0]
-    assert "job 7 was submitted, and accounting that was kept after its end has no such job" in finding
+    assert "job 7 was submitted, and accounting that was kept long after its end lacks it" in finding
+
+
+def test_a_submitted_job_that_accounting_lacks_soon_after_its_end_is_a_remark(kept: Accounted) -> None:
+    kept.home.collect()
+    kept.keep()
+    kept.late(accounting.LATE_S - 60)
+    findings, remarks, _ = kept.check()
+    assert findings == []
+    assert "accounting was not kept, or not long enough, after the end of 1 submitted jobs" in remarks
 
 
 def test_a_submitted_job_that_accounting_lacks_so_far_is_a_remark(kept: Accounted) -> None:
@@ -114,7 +129,7 @@ def test_a_submitted_job_that_accounting_lacks_so_far_is_a_remark(kept: Accounte
     kept.home.collect()
     findings, remarks, _ = kept.check()
     assert findings == []
-    assert "accounting was not kept after the end of 1 submitted jobs" in remarks
+    assert "accounting was not kept, or not long enough, after the end of 1 submitted jobs" in remarks
 
 
 def test_a_text_that_changed_or_is_gone_is_found(kept: Accounted) -> None:
