@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
-from acceptance.formats import TABLES, Kind, Row, Table
+from acceptance.formats import TABLES, Kind, Row, Table, texts
 from reports.gate_tables import GATE_FIELDS, gate_rows
 from reports.source import Source
 from reports.verdict import Gate
@@ -44,15 +45,19 @@ def _csv(header: Sequence[str], rows: Sequence[Sequence[str]]) -> bytes:
     return ("\n".join(lines) + "\n").encode()
 
 
+_SUSPECT = re.compile(r"(?:^|,) *[=+\-@]")
+"""A field of evidence, which holds neither quotes nor control characters, that may be taken for a formula."""
+
+
 def _evidence_csv(table: Table, rows: Sequence[Row]) -> bytes:
     kinds = [column.kind for column in table.columns]
-    return _csv(
-        table.header,
-        [
-            [guarded(cell) if kind is Kind.TEXT else cell for kind, cell in zip(kinds, row.raw.split(","), strict=True)]
-            for row in rows
-        ],
-    )
+    lines = (_guarded_line(kinds, line) if _SUSPECT.search(line) else line for line in texts(rows))
+    return "".join(f"{line}\n" for line in (",".join(table.header), *lines)).encode()
+
+
+def _guarded_line(kinds: Sequence[Kind], line: str) -> str:
+    fields = zip(kinds, line.split(","), strict=True)
+    return ",".join(guarded(cell) if kind is Kind.TEXT else cell for kind, cell in fields)
 
 
 _NUMERIC_GATE_FIELDS = ("value", "threshold", "margin", "lower", "upper", "n")

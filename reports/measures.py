@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import itertools
+import operator
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import TYPE_CHECKING
 
-from acceptance.formats import PAIRS, Row
+from acceptance.formats import PAIRS, WINDOWS, Row, Value, texts
 from reports.verdict import Ratio
 
 if TYPE_CHECKING:
     import pandas as pd
 
-_PAIR = ["comparison", "workload", "repeat", "pair", "attempt"]
+_PAIR = ("comparison", "workload", "repeat", "pair", "attempt")
+_PLACE = operator.itemgetter(*_PAIR)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,11 +63,11 @@ def frame(rows: Sequence[Row]) -> pd.DataFrame:
     return pd.DataFrame([dict(row.values) for row in rows], columns=list(PAIRS.header))
 
 
-def _half(rows: pd.DataFrame) -> Half | None:
+def _half(rows: Sequence[Mapping[str, Value]]) -> Half | None:
     if len(rows) != 1:
         return None
-    row = rows.iloc[0]
-    if not row["train_s"] > 0:
+    (row,) = rows
+    if not float(row["train_s"]) > 0:
         return None
     return Half(
         tokens_per_s=float(row["tokens"]) / float(row["train_s"]),
@@ -77,10 +79,13 @@ def _half(rows: pd.DataFrame) -> Half | None:
 
 def _microbatches(windows: Sequence[Row]) -> dict[tuple[str, ...], int]:
     """Return the microbatches of each measurement, by the texts of its pair's key and whether it is the baseline."""
+    # By their texts, since there may be millions of windows.
+    key = operator.itemgetter(*(WINDOWS.header.index(name) for name in _PAIR))
+    side, number = WINDOWS.header.index("side"), WINDOWS.header.index("microbatches")
     found: dict[tuple[str, ...], int] = defaultdict(int)
-    for row in windows:
-        values = dict(row.values)
-        found[*(str(values[name]) for name in _PAIR), str(values["side"] == "baseline")] += int(values["microbatches"])
+    for line in texts(windows):
+        fields = line.split(",")
+        found[*key(fields), str(fields[side] == "baseline")] += int(fields[number])
     return found
 
 
@@ -95,10 +100,11 @@ def pairs_of(rows: Sequence[Row], windows: Sequence[Row] = ()) -> list[Pair]:
         return []
     found: list[Pair] = []
     microbatches = _microbatches(windows)
-    for _, group in frame(rows).groupby(_PAIR, sort=True):
-        ordered = group.sort_values("position", kind="stable")
-        first = ordered.iloc[0]
-        key = tuple(str(first[name]) for name in _PAIR)
+    measured = sorted((dict(row.values) for row in rows), key=_PLACE)
+    for names, group in itertools.groupby(measured, key=_PLACE):
+        ordered = sorted(group, key=operator.itemgetter("position"))
+        first = ordered[0]
+        key = tuple(map(str, names))
         found.append(
             Pair(
                 comparison=str(first["comparison"]),
@@ -108,11 +114,11 @@ def pairs_of(rows: Sequence[Row], windows: Sequence[Row] = ()) -> list[Pair]:
                 attempt=int(first["attempt"]),
                 allocation=str(first["allocation"]),
                 node=str(first["node"]),
-                order=tuple(str(side) for side in ordered["side"]),
+                order=tuple(str(row["side"]) for row in ordered),
                 updates=int(first["updates"]),
                 microbatches=(microbatches.get((*key, "True")), microbatches.get((*key, "False"))),
-                baseline=_half(ordered[ordered["side"] == "baseline"]),
-                other=_half(ordered[ordered["side"] != "baseline"]),
+                baseline=_half([row for row in ordered if row["side"] == "baseline"]),
+                other=_half([row for row in ordered if row["side"] != "baseline"]),
             )
         )
     return found

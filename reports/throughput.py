@@ -35,9 +35,9 @@ class Throughput:
     protocol: Mapping[str, Any]
     gates: tuple[Gate, ...]
     observations: Observations
-    rows: tuple[Row, ...]
+    rows: Sequence[Row]
     """Rows of pairs.csv."""
-    windows: tuple[Row, ...] = ()
+    windows: Sequence[Row] = ()
     """Rows of windows.csv."""
 
     @property

@@ -289,6 +289,14 @@ def _refresh(folder: Path) -> None:
         return
 
 
+def _names(folder: Path) -> frozenset[str]:
+    """Return what is in a folder, as a network file system has it now; nothing if it cannot be listed."""
+    try:
+        return frozenset(os.listdir(folder))  # noqa: PTH208 - names alone, of thousands of folders
+    except OSError:
+        return frozenset()
+
+
 def _read_started(folder: AllocationPaths) -> Started | None:
     """Return who runs an allocation; None if nobody began, or what is there cannot be read: it only names a job."""
     _refresh(folder.root)
@@ -333,13 +341,12 @@ def read_attempt(paths: HomePaths, attempt: Attempt, seen: str = "") -> AttemptF
     folder = paths.attempt(attempt.slot, attempt.attempt, attempt.segment)
     # First of all: every receipt that it names is there already.
     ended = _read_ended(paths.allocation(attempt.allocation))
-    _refresh(folder.root)
-    began, node, receipt, problem, digest = False, "", None, "", ""
+    names = _names(folder.root)
+    began, node, receipt, problem, digest = folder.start.name in names, "", None, "", ""
     try:
-        began = folder.start.exists()
         if began:
             node = Start.read(folder.start).host.node
-        if folder.receipt.exists():
+        if folder.receipt.name in names:
             data = read_regular(folder.receipt)
             digest = sha256_bytes(data)
             receipt = Receipt.parse(data, where=str(folder.receipt))
