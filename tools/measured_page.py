@@ -19,6 +19,7 @@ from tools.marked import rewritten
 MEASURED = Path(__file__).resolve().parent.parent / "docs" / "measured"
 RAW = MEASURED / "h200-2026-11-29"
 TRAININGS = MEASURED / "h200-2026-11-30"
+VERIFICATION = MEASURED / "verification-2026-11-30"
 PROGRAM = "tools/measured_page.py"
 _COLUMNS = ("case", "compared, both sides", "loading", "training", "comparing", "in copies", "scratch", "whole case")
 
@@ -133,9 +134,38 @@ def trainings() -> str:
     return "\n".join((*lines, ""))
 
 
+def _verified(one: Mapping[str, Any]) -> str:
+    if "limit_s" in one:
+        wall, cpu = (f"{statistics.median(one[name]):.2f} s" for name in ("seconds", "cpu_s"))
+        found, limit = f"{wall} ({cpu} of processor time)", f"below {one['limit_s']:g} s"
+    else:
+        ours, theirs = (statistics.median(one[name]) for name in ("ours_s", "theirs_s"))
+        rates = f"{one['bytes'] / 1e6 / ours:,.0f} MB/s, sha256sum {one['bytes'] / 1e6 / theirs:,.0f} MB/s"
+        found, limit = f"{theirs / ours:.2f} ({rates})", f"at least {one['least_ratio']:g}"
+    what = "verify" if "limit_s" in one else "hash, rate over sha256sum's"
+    word = "holds" if one["is_held"] else "does not hold"
+    return f"| {what}: {one['name']} | {one['files']:,} | {found} | {limit} | {word} |"
+
+
+def verification() -> str:
+    """Return the table of what verification costs."""
+    found = json.loads((VERIFICATION / "bench_verify.json").read_text(encoding="utf-8"))
+    on, load = found["machine"], f"{found['machine']['load_1min']:.1f}"
+    lines = (
+        f"Machine: {on['cpu']}, {on['processors']} processors; Python {on['python']}; load when it began: {load}.",
+        "",
+        "| | files | measured | limit | |",
+        "|---|---:|---:|---:|---|",
+        *map(_verified, found["results"]),
+    )
+    return "\n".join((*lines, ""))
+
+
 def page(text: str) -> str:
     """Return the page with the figures written anew."""
-    return rewritten(rewritten(text, PROGRAM, figures()), f"{PROGRAM}: trainings", trainings())
+    for name, body in (("", figures()), (": trainings", trainings()), (": verification", verification())):
+        text = rewritten(text, f"{PROGRAM}{name}", body)
+    return text
 
 
 def main() -> None:
