@@ -9,26 +9,67 @@ PYTHON -P -s -X pycache_prefix=DIR launch.py reach PROGRAM [ARGUMENT ...] COMMAN
 
 from __future__ import annotations
 
-import importlib
-import importlib.util
+import os
 import sys
-from pathlib import Path
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from importlib import machinery
+    from types import CodeType, ModuleType
 
 PACKAGE = "campaign_harness"
 """A name that no user's package has: theirs may well be called jobs."""
 
 
-def load_package() -> None:
-    """Make the folder of this file importable under the harness's own name."""
-    folder = Path(__file__).resolve().parent
-    spec = importlib.util.spec_from_file_location(
-        PACKAGE, folder / "__init__.py", submodule_search_locations=[str(folder)]
-    )
-    if spec is None or spec.loader is None:
+def use_installed_standard_library() -> None:
+    """Read the standard library's bytecode from where it was installed, if it was, and write none there.
+
+    It deserves the trust that its sources do, and compiling it anew for each side of each job takes longer than all
+    else of a start. To be called before anything is imported that interpreters do not hold within themselves.
+    """
+    folder = os.path.join(os.path.dirname(os.__file__), "__pycache__")  # noqa: PTH118, PTH120 - pathlib is not loaded yet
+    if os.path.isfile(os.path.join(folder, f"contextlib.{sys.implementation.cache_tag}.pyc")):  # noqa: PTH113, PTH118 - as above
+        sys.pycache_prefix, sys.dont_write_bytecode = None, True
+
+
+def load_package(folder: str, pycache_prefix: str | None, *, writes: bool) -> None:
+    """Make a folder importable under the harness's own name, with the bytecode of its modules in a place of their own.
+
+    Args:
+        folder: The harness.
+        pycache_prefix: Where the bytecode of its modules is looked for.
+        writes: Whether it may be written there.
+    """
+    from importlib import machinery, util  # noqa: PLC0415 - not before the standard library's bytecode is chosen
+
+    class Loader(machinery.SourceFileLoader):
+        def get_code(self, fullname: str) -> CodeType | None:
+            before = sys.pycache_prefix, sys.dont_write_bytecode
+            sys.pycache_prefix, sys.dont_write_bytecode = pycache_prefix, not writes
+            try:
+                return super().get_code(fullname)
+            finally:
+                sys.pycache_prefix, sys.dont_write_bytecode = before
+
+    class Finder:
+        @staticmethod
+        def find_spec(
+            name: str, path: Sequence[str] | None, _target: ModuleType | None = None, /
+        ) -> machinery.ModuleSpec | None:
+            if path is None or not name.startswith(f"{PACKAGE}."):
+                return None
+            return machinery.FileFinder(path[0], (Loader, machinery.SOURCE_SUFFIXES)).find_spec(name)
+
+    sys.meta_path.insert(0, Finder)
+    source = os.path.join(folder, "__init__.py")  # noqa: PTH118 - as above
+    loader = Loader(PACKAGE, source)
+    spec = util.spec_from_file_location(PACKAGE, source, loader=loader, submodule_search_locations=[folder])
+    if spec is None:
         raise ImportError(f"{folder} cannot be loaded as a package")
-    package = importlib.util.module_from_spec(spec)
+    package = util.module_from_spec(spec)
     sys.modules[PACKAGE] = package
-    spec.loader.exec_module(package)
+    loader.exec_module(package)
 
 
 def main(arguments: list[str]) -> int:
@@ -37,8 +78,11 @@ def main(arguments: list[str]) -> int:
         # Otherwise bytecode beside the sources, or a module of the working directory, could run instead of them.
         print("launch.py: start it with -P -s -X pycache_prefix=DIR", file=sys.stderr)  # noqa: T201 - no logger yet
         return 2
-    load_package()
-    return int(importlib.import_module(f"{PACKAGE}.command").main(arguments))
+    given, writes = sys.pycache_prefix, not sys.dont_write_bytecode
+    use_installed_standard_library()
+    load_package(os.path.dirname(os.path.realpath(__file__)), given, writes=writes)  # noqa: PTH120 - as above
+    command = __import__(f"{PACKAGE}.command", fromlist=["main"])
+    return int(command.main(arguments))
 
 
 if __name__ == "__main__":

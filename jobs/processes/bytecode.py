@@ -27,6 +27,8 @@ def _is_compiled(folder: str) -> bool | None:
 def are_packages_compiled(folders: Iterable[str]) -> bool:
     """Return whether the packages in an interpreter's folders were installed with bytecode.
 
+    Where there are none, the standard library alone tells.
+
     Args:
         folders: The folders of installed packages.
     """
@@ -38,19 +40,27 @@ def are_packages_compiled(folders: Iterable[str]) -> bool:
         except OSError:
             continue
         found += [state for state in states if state is not None]
-    return bool(found) and sum(found) >= _LEAST_SHARE * len(found)
+    if not found:
+        return os.path.isfile(importlib.util.cache_from_source(os.__file__))  # noqa: PTH113 - as above
+    return sum(found) >= _LEAST_SHARE * len(found)
 
 
 def use_installed_bytecode(folders: Iterable[str]) -> bool:
     """Read bytecode from where it was installed, if it was, and write none; return whether it is so.
 
+    Else it goes to the private folder that the interpreter was started with.
+
     Args:
         folders: The folders of installed packages.
     """
-    private = sys.pycache_prefix
-    sys.pycache_prefix = None
+    folders = list(folders)
+    sys.pycache_prefix, sys.dont_write_bytecode = None, True
     if are_packages_compiled(folders):
-        sys.dont_write_bytecode = True
         return True
-    sys.pycache_prefix = private
+    sys.pycache_prefix, sys.dont_write_bytecode = _given_prefix(), False
     return False
+
+
+def _given_prefix() -> str | None:
+    given = sys._xoptions.get("pycache_prefix")  # noqa: SLF001 - the documented place of ``-X``
+    return given if isinstance(given, str) else os.environ.get("PYTHONPYCACHEPREFIX")
