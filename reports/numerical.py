@@ -102,7 +102,8 @@ def _left_out(names: Sequence[str]) -> str:
     if not names:
         return ""
     one = len(names) == 1
-    shown = listed(list(names[:_MOST_NAMED])) + (f" and {len(names) - _MOST_NAMED} more" if len(names) > _MOST_NAMED else "")
+    more = [f"{len(names) - _MOST_NAMED} more"] if len(names) > _MOST_NAMED else []
+    shown = listed([*names[:_MOST_NAMED], *more])
     several = f"{plural(len(names), 'workload')} of several processes {'is' if one else 'are'}"
     return f" By the protocol {several} left out of this family, which compares single ones: {shown}."
 

@@ -28,8 +28,14 @@ def test_each_process_of_a_node_gets_what_one_gets_and_one_harness_starts() -> N
 
 @pytest.mark.parametrize(
     ("gres", "scaled"),
-    [("gpu", "gpu:3"), ("gpu:2", "gpu:6"), ("gpu:h100", "gpu:h100:3"), ("nvme:1", "nvme:1"), ("gpu:1,gpu:a:2", "gpu:3,gpu:a:6")],
-)  # fmt: skip
+    [
+        ("gpu", "gpu:3"),
+        ("gpu:2", "gpu:6"),
+        ("gpu:h100", "gpu:h100:3"),
+        ("nvme:1", "nvme:1"),
+        ("gpu:1,gpu:a:2", "gpu:3,gpu:a:6"),
+    ],
+)
 def test_gpus_are_for_one_process(gres: str, scaled: str) -> None:
     assert scale_gpus(gres, 3) == scaled
     assert scale_gpus(gres, 1) == gres
