@@ -375,8 +375,9 @@ INSIDE = ("srun", "--cpu-bind=map_cpu:0")
 LOOK = "import os; print(sorted(os.sched_getaffinity(0)))"
 
 
+@pytest.mark.usefixtures("binding_cluster")
 def test_a_submission_from_within_an_allocation_leaves_the_affinity_of_its_jobs_alone(
-    binding_cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("CAMPAIGN_REGISTRY", str(tmp_path / "registry.jsonl"))
     # What happens to a job whose submitter's binding comes along: all of its CPUs but one are left idle.
