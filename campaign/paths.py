@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 INPUTS = "inputs.json"
@@ -83,23 +84,23 @@ class EvaluationPaths:
         return self.report / "report.html"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class AllocationPaths:
     """One allocation's own files."""
 
     root: Path
 
-    @property
+    @cached_property
     def plan(self) -> Path:
         """``allocation.json``, written by the driver before it submits."""
         return self.root / "allocation.json"
 
-    @property
+    @cached_property
     def started(self) -> Path:
         """``started.json``, created once by the job that runs the allocation."""
         return self.root / "started.json"
 
-    @property
+    @cached_property
     def ended(self) -> Path:
         """``ended.json``, written by the harness when it leaves the allocation in order."""
         return self.root / "ended.json"
@@ -142,18 +143,18 @@ class CheckpointPaths:
         return self.root / "files"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class AttemptPaths:
     """One attempt at a slot, or one segment of an attempt at a run."""
 
     root: Path
 
-    @property
+    @cached_property
     def start(self) -> Path:
         """``start.json``, written by the harness before anything of a side runs."""
         return self.root / "start.json"
 
-    @property
+    @cached_property
     def receipt(self) -> Path:
         """``receipt.json``, written last: it seals the other files."""
         return self.root / "receipt.json"
@@ -181,6 +182,10 @@ class AttemptPaths:
     def checkpoint(self, update: int) -> CheckpointPaths:
         """Return one of them, by the updates behind it."""
         return CheckpointPaths(self.checkpoints / str(update))
+
+    def side_log(self, side: str) -> Path:
+        """Return ``<side>.log``: what a side printed, opened when it starts."""
+        return self.root / f"{side}.log"
 
     def table(self, file: str) -> Path:
         """Return the path of an evidence table of this attempt."""

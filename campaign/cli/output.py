@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import re
 import sys
 from dataclasses import dataclass
 from typing import Any, TextIO
@@ -13,13 +12,7 @@ from typing import Any, TextIO
 import click
 
 from campaign import files
-
-_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
-
-
-def plain(text: str) -> str:
-    """Return a text with control characters written out: what a side said must not command the terminal."""
-    return _CONTROL.sub(lambda found: f"\\x{ord(found[0]):02x}", text)
+from campaign.terminal import plain
 
 
 def put(text: str) -> None:

@@ -2,57 +2,129 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 from collections.abc import Iterator
-from dataclasses import replace
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 import click
 
+from campaign.cli.hooking import happened, hook_option, open_hook
 from campaign.cli.options import home_option, json_option
 from campaign.cli.output import Output
-from campaign.errors import EvidenceError
+from campaign.errors import EvidenceError, StateError
 from campaign.files import read_if_there
 from campaign.frozen import Frozen, check_recorded, read_frozen
 from campaign.paths import HomePaths
 from campaign.record.head import read_head
 from campaign.record.ledger import head, parse_entries, read_entries
-from campaign.submission.choose import find_candidate
-from campaign.submission.desk import open_desk
-from campaign.submission.wait import SLURM_PACE, pauses
-from campaign.watching.progress import is_active, status_text, summarise
+from campaign.submission.choose import choose, find_candidate
+from campaign.submission.desk import Desk, open_desk
+from campaign.submission.hooks import Hook, finished
+from campaign.submission.wait import SLURM_PACE, pauses, progress_line
+from campaign.terminal import can_draw
+from campaign.watching.observation import View
+from campaign.watching.progress import Progress, is_active, status_text, summarise
+
+if TYPE_CHECKING:
+    from campaign.watching.live import Screen
 
 
 @click.command()
 @click.option("--candidate", metavar="ID", default="", show_default="the one frozen last", help="Candidate to show.")
-@click.option("--watch", is_flag=True, help="Show again until nothing is under way.")
+@click.option("--watch", is_flag=True, help="Show again until nothing is under way; on a terminal, a live view.")
+@hook_option
 @home_option
 @json_option
-def command(home: HomePaths, output: Output, candidate: str, watch: bool) -> None:
+def command(home: HomePaths, output: Output, candidate: str, watch: bool, hook: str) -> None:
     """Show the slots by phase and state, and what stands in the way.
 
     It only looks: nothing is recorded and no lock is taken. What the scheduler does not tell is shown as unknown.
     """
     desk = open_desk(home, read_frozen(home), time.time)
-    waiting = pauses(SLURM_PACE)
-    while True:
+    hooked = open_hook(hook, desk, _find(desk, candidate), output, watches=watch)
+    status = _Status(desk=desk, given=candidate, output=output, hook=hooked)
+    if watch:
+        status.watch()
+    else:
+        status.show(status.look()[1])
+
+
+def _find(desk: Desk, given: str) -> str:
+    return find_candidate(given, list(desk.frozen.candidates), desk.history().candidates)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Status:
+    """One run of the command."""
+
+    desk: Desk
+    given: str
+    """What names the candidate."""
+    output: Output
+    hook: Hook | None
+
+    def look(self) -> tuple[View, Progress]:
+        """Look at everything."""
+        desk = self.desk
         history = desk.history()
-        chosen = find_candidate(candidate, list(desk.frozen.candidates), history.candidates)
+        chosen = find_candidate(self.given, list(desk.frozen.candidates), history.candidates)
         view = desk.view(chosen, history)
-        view = replace(view, troubles=(*view.troubles, *_changes(home, desk.frozen)))
-        progress = summarise(home, desk.frozen.protocol, desk.frozen.manifest, chosen, view)
+        view = replace(view, troubles=(*view.troubles, *_changes(desk.paths, desk.frozen)))
+        frozen = desk.frozen
+        return view, summarise(desk.paths, frozen.protocol, frozen.manifest, chosen, view, now=desk.clock())
+
+    def watch(self) -> None:
+        """Show everything again and again until nothing is under way."""
+        waiting = pauses(SLURM_PACE)
+        with ExitStack() as stack:
+            screen = self._open_screen(stack)
+            while True:
+                view, progress = self.look()
+                self._tell_hook(view, progress)
+                if not is_active(view):
+                    break
+                if screen is not None:
+                    screen.show(progress)
+                elif not self.output.as_json:
+                    self.show(progress)
+                (time.sleep if screen is None else screen.pause)(next(waiting))
+        self.show(progress)
+
+    def show(self, progress: Progress) -> None:
+        """Print what was found."""
         for trouble in progress.troubles:
-            output.note(trouble)
-        last = not watch or not is_active(view)
-        if last or not output.as_json:
-            if watch and sys.stdout.isatty():
-                click.clear()
-            closed = _closed(home, desk.frozen)
-            text = f"closed: {closed}\n\n{status_text(progress)}" if closed else status_text(progress)
-            output.result(text, {**progress.to_json(), "closed": closed or None})
-        if last:
+            self.output.note(trouble)
+        closed = _closed(self.desk.paths, self.desk.frozen)
+        text = f"closed: {closed}\n\n{status_text(progress)}" if closed else status_text(progress)
+        self.output.result(text, {**progress.to_json(), "closed": closed or None})
+
+    def _open_screen(self, stack: ExitStack) -> Screen | None:
+        if self.output.as_json or not can_draw(sys.stdout, os.environ):
+            return None
+        from campaign.watching.live import open_screen  # noqa: PLC0415 - rich is for terminals alone
+
+        return stack.enter_context(open_screen(sys.stdout, self.desk.clock, time.sleep))
+
+    def _tell_hook(self, view: View, progress: Progress) -> None:
+        if self.hook is None:
             return
-        time.sleep(next(waiting))
+        self.hook.tell(happened(self.desk, progress.candidate, view))
+        if _is_finished(view, progress.candidate):
+            line = progress_line(view.slots)
+            self.hook.tell([finished(progress.candidate, ("", ""), len(view.history.allocations), line)])
+
+
+def _is_finished(view: View, candidate: str) -> bool:
+    """Return whether nothing is left that may be submitted or that is under way."""
+    try:
+        choice = choose(view.slots, candidate=candidate)
+    except StateError:
+        return False  # an adapter is incomplete: what failed is told, and a person has to decide
+    return not (choice.slots or choice.active or choice.waiting)
 
 
 def _closed(home: HomePaths, frozen: Frozen) -> str:

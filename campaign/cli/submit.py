@@ -6,11 +6,14 @@ import os
 import shutil
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import Literal, get_args
+from typing import TYPE_CHECKING, Literal, get_args
 
 import click
 
+from campaign.cli.hooking import happened, hook_option, open_hook
 from campaign.cli.options import home_option, json_option, require_yes
 from campaign.cli.output import Output
 from campaign.documents import Phase
@@ -21,6 +24,7 @@ from campaign.submission import text
 from campaign.submission.choose import find_candidate
 from campaign.submission.desk import Desk, Order, Wish, open_desk
 from campaign.submission.held import since
+from campaign.submission.hooks import Hook, finished
 from campaign.submission.limits import NoRoomError
 from campaign.submission.wait import (
     LOCAL_PACE,
@@ -32,8 +36,13 @@ from campaign.submission.wait import (
     wait_for_jobs,
     when_room_may_have_come,
 )
+from campaign.terminal import can_draw
 from campaign.watching.extension import sentences
 from campaign.watching.observation import View
+from campaign.watching.progress import summarise
+
+if TYPE_CHECKING:
+    from campaign.watching.live import Screen
 
 
 @click.command()
@@ -63,6 +72,7 @@ from campaign.watching.observation import View
     help="Wait for the jobs, and submit what becomes possible, retries included.",
 )
 @click.option("--yes", is_flag=True, allow_from_autoenv=False, help="Do not ask.")
+@hook_option
 @home_option
 @json_option
 def command(  # noqa: PLR0917 - click passes every option by name
@@ -75,6 +85,7 @@ def command(  # noqa: PLR0917 - click passes every option by name
     dry_run: bool,
     wait: bool,
     yes: bool,
+    hook: str,
 ) -> int:
     """Submit what is missing, and only that.
 
@@ -90,7 +101,8 @@ def command(  # noqa: PLR0917 - click passes every option by name
     desk.check_frozen()
     chosen = find_candidate(candidate, list(desk.frozen.candidates), desk.history().candidates)
     wish = Wish(candidate=chosen, cluster=cluster or _default_cluster(), phase=phase, only=only)
-    run = _Run(desk=desk, wish=wish, output=output, wait=wait, yes=yes)
+    hooked = open_hook(hook, desk, chosen, output, watches=wait and not dry_run)
+    run = _Run(desk=desk, wish=wish, output=output, wait=wait, yes=yes, hook=hooked)
     return run.dry() if dry_run else run.submit()
 
 
@@ -107,6 +119,7 @@ class _Run:
     output: Output
     wait: bool
     yes: bool
+    hook: Hook | None = None
     confirmed: bool = False
     num_left: int = 0
     """Allocations for which there was no room in the last order."""
@@ -140,6 +153,7 @@ class _Run:
             if not order.all and not order.num_left:
                 self._tell(order, view)
                 self._finish(jobs, view)
+                self._tell_hook_of_the_end(view)
                 return self._code(order)
             try:
                 jobs += self._stage(order, view)
@@ -195,25 +209,67 @@ class _Run:
         said = f"submitted job {', '.join(jobs)}" if jobs else "nothing to submit"
         self.output.result(f"{said}\n{progress_line(view.slots)}", value)
 
+    def _look(self, screen: Screen | None) -> View:
+        """Look at everything; show it, and tell the hook."""
+        view = self.desk.view(self.wish.candidate)
+        if screen is not None:
+            frozen, candidate = self.desk.frozen, self.wish.candidate
+            now = self.desk.clock()
+            screen.show(summarise(self.desk.paths, frozen.protocol, frozen.manifest, candidate, view, now=now))
+        if self.hook is not None:
+            self.hook.tell(happened(self.desk, self.wish.candidate, view))
+        return view
+
+    def _tell_hook_of_the_end(self, view: View) -> None:
+        if self.hook is None:
+            return
+        self.hook.tell(happened(self.desk, self.wish.candidate, view))
+        asked = (self.wish.phase or "", self.wish.only)
+        line = progress_line(view.slots)
+        self.hook.tell([finished(self.wish.candidate, asked, len(view.history.allocations), line)])
+
     def _wait(self) -> None:
         pace = LOCAL_PACE if self.wish.cluster == "local" else SLURM_PACE
-        terminal = sys.stderr.isatty()
-
-        def show(line: str) -> None:
-            if terminal:
-                width = shutil.get_terminal_size().columns - 1
-                click.echo(f"\r{line[:width]:<{width}}", err=True, nl=False)
-
         is_enough = when_room_may_have_come() if self.num_left else never
         try:
-            wait_for_jobs(
-                lambda: self.desk.view(self.wish.candidate), pace, sleep=time.sleep, show=show, is_enough=is_enough
-            )
+            with _screen(self.desk) as screen:
+                wait_for_jobs(
+                    lambda: self._look(screen),
+                    pace,
+                    sleep=time.sleep if screen is None else screen.pause,
+                    show=_say_nothing if screen is not None else _Changes(output=self.output).say,
+                    is_enough=is_enough,
+                )
         except KeyboardInterrupt:
-            self.output.note(
-                f"{os.linesep if terminal else ''}the jobs go on; to go on waiting: campaign submit --wait"
-            )
+            self.output.note("the jobs go on; to go on waiting: campaign submit --wait")
             raise
-        finally:
-            if terminal:
-                click.echo(err=True)
+
+
+def _say_nothing(_line: str) -> None:
+    """Say nothing: the live view shows it."""
+
+
+@dataclass(slots=True, kw_only=True)
+class _Changes:
+    """Says how the slots stand, where nothing can be drawn, whenever that has changed."""
+
+    output: Output
+    last: str = ""
+
+    def say(self, line: str) -> None:
+        """Say a line unless it is the last one again."""
+        if line != self.last:
+            self.last = line
+            self.output.note(line)
+
+
+@contextmanager
+def _screen(desk: Desk) -> Iterator[Screen | None]:
+    """Yield the live view on standard error; None where nothing can be drawn there."""
+    if not can_draw(sys.stderr, os.environ):
+        yield None
+        return
+    from campaign.watching.live import open_screen  # noqa: PLC0415 - rich is for terminals alone
+
+    with open_screen(sys.stderr, desk.clock, time.sleep) as screen:
+        yield screen

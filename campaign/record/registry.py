@@ -123,7 +123,7 @@ def _append(path: Path, record: Record) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_NONBLOCK
     descriptor = os.open(path, flags, 0o600)
-    with os.fdopen(descriptor, "rb+", buffering=0) as stream, _locked(descriptor):
+    with os.fdopen(descriptor, "rb+", buffering=0) as stream, locked(descriptor):
         data = stream.read()
         if any(_is_same(known, record) for known in _parse(data).records):
             return
@@ -135,7 +135,7 @@ def _append(path: Path, record: Record) -> None:
 
 
 @contextlib.contextmanager
-def _locked(descriptor: int) -> Iterator[None]:
+def locked(descriptor: int) -> Iterator[None]:
     """Hold the file's lock, which ends with its descriptor.
 
     Raises:

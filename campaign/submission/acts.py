@@ -190,6 +190,8 @@ class History:
     """SHA-256 of every receipt that a command has seen, by name."""
     reported: dict[str, str] = field(default_factory=dict)
     """SHA-256 of the verdict of the last report on each candidate."""
+    reported_at: dict[str, int] = field(default_factory=dict)
+    """The ledger's number of that report."""
     candidates: list[str] = field(default_factory=list)
     """Ids of the frozen candidates, oldest first."""
     amendments: dict[int, Amended] = field(default_factory=dict)
@@ -332,6 +334,7 @@ def _note_reported(history: History, entry: Entry) -> None:
     if not isinstance(candidate, str) or not isinstance(verdict, str):
         raise EvidenceError("reported names no candidate, or no verdict", where=entry.where)
     history.reported[candidate] = verdict
+    history.reported_at[candidate] = entry.seq
 
 
 def _note_amended(history: History, entry: Entry) -> None:

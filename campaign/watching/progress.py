@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import shlex
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from acceptance.formats import Ending
-from campaign.documents import Manifest, Protocol, Receipt, Slot
+from campaign.documents import Manifest, Protocol, Receipt
 from campaign.keys import AttemptKey
 from campaign.paths import HomePaths
-from campaign.planning.calibration import CASE_KINDS, Experience
+from campaign.planning.calibration import Experience
 from campaign.planning.packing import pack
 from campaign.planning.walltime import Case
 from campaign.submission.acts import Cluster
@@ -29,9 +29,13 @@ from campaign.submission.cost import (
 from campaign.submission.nodes import EXCLUDE_AFTER, excluded_so_far, find_failing
 from campaign.submission.transport import read_command
 from campaign.table import table
+from campaign.watching.estimate import Finish, Outlook, estimate
 from campaign.watching.extension import sentences
+from campaign.watching.gates import Gate, gates_out_of_reach
 from campaign.watching.observation import View
+from campaign.watching.reach import Obstacle, read_obstacles
 from campaign.watching.run_progress import RunProgress, describe_segment, read_runs, segment_lines, segments_left
+from campaign.watching.running import Running, read_running
 from campaign.watching.state import ACTIVE, CUTS, OUT_OF_REACH, AttemptState, AttemptStatus, SlotState, SlotStatus
 
 LOG_TAIL_LINES = 20
@@ -60,14 +64,6 @@ class Failure:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Gate:
-    """A gate that can no longer be passed, since a slot that it needs can no longer be completed."""
-
-    gate: str
-    slot: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Progress:
     """Everything that ``status`` says."""
 
@@ -92,6 +88,12 @@ class Progress:
     troubles: tuple[str, ...]
     excluded: Mapping[str, str] = field(default_factory=dict)
     """Nodes that failed and get no more jobs, or would not if others are left, with the reasons."""
+    running: tuple[Running, ...] = ()
+    """What runs now."""
+    finish: Finish = field(default_factory=Finish)
+    """When nothing will be left to measure."""
+    obstacles: tuple[Obstacle, ...] = ()
+    """Why a pass can no longer be reached; empty as long as it can."""
 
     def to_json(self) -> dict[str, Any]:
         """Return it as a JSON value."""
@@ -109,6 +111,10 @@ class Progress:
             "extensions": list(self.extensions),
             "troubles": list(self.troubles),
             "excluded_nodes": dict(self.excluded),
+            "running": [one.to_json() for one in self.running],
+            "finish": self.finish.to_json(),
+            "pass_reachable": not self.obstacles,
+            "obstacles": [one.to_json() for one in self.obstacles],
         }
 
 
@@ -120,52 +126,6 @@ def _by_phase(slots: Iterable[SlotStatus]) -> dict[str, dict[str, int]]:
         phase: {state.value: found[state.value] for state in SlotState if found[state.value]}
         for phase, found in phases.items()
     }
-
-
-def _is_of_recipe(protocol: Protocol, slot: Slot) -> bool:
-    """Return whether a slot is a run, or the pilot of such: workloads and recipes share no name."""
-    recipes = protocol.convergence.recipes if protocol.convergence is not None else ()
-    return slot.kind in ("pilot", "run") and slot.workload in [recipe.name for recipe in recipes]
-
-
-def _convergence_gates(protocol: Protocol, slot: Slot) -> Iterator[str]:
-    """Yield the gate that needs a run, or what a recipe's pilot stands for."""
-    if _is_of_recipe(protocol, slot):
-        yield f"convergence/{slot.workload}"
-
-
-def _throughput_gates(protocol: Protocol, slot: Slot) -> Iterator[str]:
-    """Yield the ratio gates that need a slot; a pilot stands for what needs it."""
-    if slot.kind not in ("pilot", "pair") or _is_of_recipe(protocol, slot):
-        return
-    workload = protocol.workload(slot.workload)
-    repeats = range(1, protocol.throughput.repeats + 1)
-    for repeat in [slot.repeat] if slot.kind == "pair" else repeats:
-        if workload.category:
-            yield f"throughput/{workload.category}/repeat-{repeat}"
-        if workload.production:
-            yield f"throughput/production/{workload.name}/repeat-{repeat}"
-
-
-def _numerical_gates(protocol: Protocol, slot: Slot) -> Iterator[str]:
-    """Yield the gates of the numerical family that need a slot, but for checks that an adapter may not offer."""
-    if protocol.numerical is None or slot.kind not in ("pilot", *CASE_KINDS) or _is_of_recipe(protocol, slot):
-        return
-    for quantity in ("loss", "gradients", "parameters", "updates"):
-        yield f"numerical/{slot.workload}/{quantity}"
-    for quantity in protocol.numerical.gated_tensors:
-        yield f"numerical/{slot.workload}/{quantity}/tensors"
-
-
-def gates_out_of_reach(protocol: Protocol, slots: Mapping[str, SlotStatus]) -> tuple[Gate, ...]:
-    """Return the gates that need a slot which can no longer be completed; a pilot stands for what needs it."""
-    gates: dict[str, str] = {}
-    for name, status in slots.items():
-        if status.state in OUT_OF_REACH:
-            for gates_of in (_throughput_gates, _numerical_gates, _convergence_gates):
-                for gate in gates_of(protocol, status.slot):
-                    gates.setdefault(gate, name)
-    return tuple(Gate(gate=gate, slot=slot) for gate, slot in gates.items())
 
 
 def _open_slots(slots: Iterable[SlotStatus]) -> list[SlotStatus]:
@@ -199,13 +159,25 @@ def _cluster(view: View) -> Cluster:
     return submissions[-1].intent.cluster if submissions else "slurm"
 
 
-def summarise(paths: HomePaths, protocol: Protocol, manifest: Manifest, candidate: str, view: View) -> Progress:
-    """Return what ``status`` says of one view; how far the runs have come is read from the home."""
+def summarise(
+    paths: HomePaths, protocol: Protocol, manifest: Manifest, candidate: str, view: View, *, now: float
+) -> Progress:
+    """Return what ``status`` says of one view; what runs, and how far the runs have come, is read from the home.
+
+    Args:
+        paths: The home.
+        protocol: The frozen protocol.
+        manifest: The frozen manifest.
+        candidate: Id of the candidate; empty for none.
+        view: What is known of all slots.
+        now: Seconds since the epoch.
+    """
     slots = view.slots.values()
     attempts = [attempt for status in slots for attempt in status.attempts]
     waiting = [one for one in attempts if one.state is AttemptState.PENDING]
     remaining, cluster = _open_slots(slots), _cluster(view)
-    runs = read_runs(paths, protocol, slots)
+    runs, running, known = read_runs(paths, protocol, slots), read_running(paths, slots, now), experience(slots)
+    out_of_reach = gates_out_of_reach(protocol, view.slots)
     return Progress(
         campaign=protocol.campaign,
         candidate=candidate,
@@ -216,13 +188,13 @@ def summarise(paths: HomePaths, protocol: Protocol, manifest: Manifest, candidat
             for one in attempts
             if one.state in (AttemptState.UNKNOWN, AttemptState.INTERRUPTED)
         ),
-        remaining_device_hours=_remaining_hours(protocol, manifest, remaining, cluster, experience(slots)),
+        remaining_device_hours=_remaining_hours(protocol, manifest, remaining, cluster, known),
         expected=expect(
             protocol,
             manifest.resources,
             cluster,
             [one.slot for one in remaining],
-            experience(slots),
+            known,
             behind={view.slots[one.slot].slot.slot: one.update or 0 for one in runs},
         ),
         failures=tuple(
@@ -230,11 +202,28 @@ def summarise(paths: HomePaths, protocol: Protocol, manifest: Manifest, candidat
             for one in attempts
             if one.ending is not None and one.ending is not Ending.COMPLETED
         ),
-        out_of_reach=gates_out_of_reach(protocol, view.slots),
+        out_of_reach=out_of_reach,
         runs=runs,
         extensions=tuple(sentences(protocol, view.extension, view.slots)),
         troubles=view.troubles,
         excluded=_excluded(manifest, view),
+        running=running,
+        finish=estimate(_outlook(protocol, manifest, known, cluster, runs), slots, remaining, running),
+        obstacles=read_obstacles(paths, candidate, view.history, view.slots, out_of_reach),
+    )
+
+
+def _outlook(
+    protocol: Protocol, manifest: Manifest, known: Experience, cluster: Cluster, runs: Iterable[RunProgress]
+) -> Outlook:
+    resources = manifest.resources
+    return Outlook(
+        protocol=protocol,
+        known=known,
+        cluster=cluster,
+        most_workloads=int(resources["submission"]["workloads_per_allocation"]),
+        most_at_once=int(resources["slurm"].get("max_running") or 1) if cluster == "slurm" else 1,
+        behind={one.slot: one.update or 0 for one in runs},
     )
 
 
@@ -245,6 +234,7 @@ def _excluded(manifest: Manifest, view: View) -> dict[str, str]:
     return {**failing.nodes, **excluded_so_far(view.history)}
 
 
+NOT_REACHABLE = "a pass is no longer reachable"
 _MOST_LINES = 12
 
 
@@ -263,6 +253,8 @@ def status_text(progress: Progress) -> str:
     ]
     title = f"{progress.campaign}: baseline" + (f" and candidate {progress.candidate}" if progress.candidate else "")
     lines = [title, "", table(("phase", *states, "slots"), rows), ""]
+    if progress.running:
+        lines += ["running:", *_limited([f"  {one.text}" for one in progress.running], "attempts")]
     if progress.pending:
         lines += ["waiting:", *_limited([f"  {number} x {why}" for why, number in progress.pending.items()], "reasons")]
     if progress.unknown:
@@ -279,11 +271,16 @@ def status_text(progress: Progress) -> str:
         lines += ["extensions:", *(f"  {one}" for one in progress.extensions)]
     if progress.out_of_reach:
         lines += ["gates out of reach:", *_limited(_gate_lines(progress.out_of_reach), "gates")]
-    lines.append(
-        f"remaining: at most {progress.remaining_device_hours:.2f} device-hours; "
-        f"from the pilots: {progress.expected.text}"
-    )
+    if progress.obstacles:
+        lines += [f"{NOT_REACHABLE}:", *_limited([f"  {one.text}" for one in progress.obstacles], "reasons")]
+    lines += [remaining_text(progress), f"finish: {progress.finish.text}"]
     return "\n".join(lines)
+
+
+def remaining_text(progress: Progress) -> str:
+    """Return one line with the device-hours that are left."""
+    most = f"{progress.remaining_device_hours:.2f}"
+    return f"remaining: at most {most} device-hours; from the pilots: {progress.expected.text}"
 
 
 def _gate_lines(gates: Iterable[Gate]) -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -17,8 +18,9 @@ from campaign.submission.choose import choose
 from campaign.submission.cost import expect, experience
 from campaign.submission.desk import Wish
 from campaign.submission.plans import canonical_inputs
+from campaign.watching.gates import Gate, gates_out_of_reach
 from campaign.watching.observation import View
-from campaign.watching.progress import Gate, gates_out_of_reach, status_text, summarise
+from campaign.watching.progress import status_text, summarise
 from campaign.watching.state import SlotState
 from tests.campaign.submission.support import Cluster, make_desk
 from tests.campaign.submission.test_desk import run_jobs, submit
@@ -184,7 +186,9 @@ def test_status_has_a_line_for_each_phase_and_one_for_all_gates_of_a_lost_case(h
     for _ in range(2):
         submit(desk)
         run_jobs(home, cluster)
-    progress = summarise(home.paths, home.protocol, desk.frozen.manifest, CANDIDATE, desk.view(CANDIDATE))
+    progress = summarise(
+        home.paths, home.protocol, desk.frozen.manifest, CANDIDATE, desk.view(CANDIDATE), now=time.time()
+    )
     assert progress.by_phase["numerical"] == {"failed": 1}
     assert progress.by_phase["baseline"] == {"completed": 3}
     assert len(progress.to_json()["gates_out_of_reach"]) == 4

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -105,7 +106,7 @@ def test_status_tells_the_most_device_hours_without_a_configured_time(tmp_path: 
     home = make_home(tmp_path)
     desk = make_desk(home, cluster)
     view = desk.view(CANDIDATE)
-    found = summarise(home.paths, home.protocol, desk.frozen.manifest, CANDIDATE, view)
+    found = summarise(home.paths, home.protocol, desk.frozen.manifest, CANDIDATE, view, now=time.time())
     assert 0 < found.remaining_device_hours < float("inf")
 
 
@@ -142,7 +143,9 @@ def test_workloads_of_other_numbers_of_nodes_share_no_allocation_and_no_array(tm
     ]
     view = desk.view(CANDIDATE)
     one, several = (
-        summarise(home.paths, each.frozen.protocol, each.frozen.manifest, CANDIDATE, view).remaining_device_hours
+        summarise(
+            home.paths, each.frozen.protocol, each.frozen.manifest, CANDIDATE, view, now=time.time()
+        ).remaining_device_hours
         for each in (desk, with_topology(desk, "packed-b4", 4, 2))
     )
     assert several > 1.3 * one
@@ -175,7 +178,7 @@ def test_a_node_on_which_two_allocations_died_gets_no_more_jobs(tmp_path: Path, 
     ended = [entry.data for entry in read_entries(home.paths) if entry.act == "ended"]
     assert {one["node"] for one in ended} == {"n2"}
     view = desk.view(CANDIDATE)
-    shown = summarise(home.paths, home.protocol, desk.frozen.manifest, CANDIDATE, view)
+    shown = summarise(home.paths, home.protocol, desk.frozen.manifest, CANDIDATE, view, now=time.time())
     assert set(shown.to_json()["excluded_nodes"]) == {"n2"}
     assert "nodes that get no more jobs:\n  n2: 4 allocations failed there" in status_text(shown)
 
