@@ -7,27 +7,42 @@ import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..common.endings import EndedError, Ending
 from ..common.plan import OF_RECIPES, Allocation, PlannedAttempt, Protocol
 from ..measurement.session import Setting
 from ..processes.environment import SideFolders, build_environment, own_environment
 from ..processes.keeper import Command, kill_descendants
-from ..processes.ranks import Rank
 from ..processes.signals import Signals
 from .conditions import Conditions
 from .data import WatchedData
 from .frozen import WatchedFrozen
 from .harnesslog import HarnessLog
 from .images import Images
-from .links import Links
 from .receipts import Place
 from .standing import Standing
 from .surroundings import Surroundings
 from .workspace import LAUNCHER, Workspace
 
+if TYPE_CHECKING:
+    # Only where sides have several processes.
+    from ..processes.ranks import Rank
+    from .links import Links
+
 _MOST_SHOWN = 10
+
+
+@dataclass(slots=True)
+class Further:
+    """The further nodes of an allocation, once one is needed."""
+
+    links: Links | None = None
+
+    def close(self) -> None:
+        """End what runs there."""
+        if self.links is not None:
+            self.links.close()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,7 +64,7 @@ class Context:
     standing: Standing
     images: Images
     surroundings: Surroundings
-    links: Links
+    further: Further
 
     def check_data(self) -> None:
         """Refuse to go on if a data set is not what was frozen.

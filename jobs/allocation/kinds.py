@@ -19,7 +19,6 @@ from ..runs.resumption import run_resumption
 from ..runs.run import RunBench, RunRecord, run_segment
 from ..runs.run import begin_record as begin_run
 from .context import Context, comparer_command, private_folders, set_up, undisturbed
-from .ranked import check_same_ranks, run_ranked
 from .surroundings import find_differences
 
 MEASURED = ("solo", "pair", "control_pair")
@@ -62,8 +61,7 @@ def run_sides(context: Context, planned: PlannedAttempt, folder: AttemptFolder, 
         if (recipe := context.protocol.recipe(planned.workload)) is not None:
             _run_recipe(context, planned, recipe, folder, made)
         elif context.protocol.workloads[planned.workload].processes > 1:
-            run_ranked(context, planned, folder, record)
-            check_same_ranks(made.records)
+            _run_several(context, planned, folder, made)
         else:
             _run_one(context, planned, folder, record)
         _say_how_long(context, planned, record)
@@ -71,6 +69,14 @@ def run_sides(context: Context, planned: PlannedAttempt, folder: AttemptFolder, 
     if planned.kind in MEASURED:
         # Whoever came to the node meanwhile was measured as well.
         context.standing.check()
+
+
+def _run_several(context: Context, planned: PlannedAttempt, folder: AttemptFolder, made: Made) -> None:
+    """Run the side whose record is the last one as several processes."""
+    from .ranked import check_same_ranks, run_ranked  # noqa: PLC0415 - by need: most sides have one process
+
+    run_ranked(context, planned, folder, made.records[-1])
+    check_same_ranks(made.records)
 
 
 def _check_conditions(records: Sequence[SideRecord]) -> None:

@@ -22,13 +22,12 @@ from ..processes.marks import own_mark
 from . import machine
 from .attempt import run_attempt
 from .conditions import Conditions
-from .context import Context
+from .context import Context, Further
 from .data import WatchedData
 from .frozen import WatchedFrozen
 from .gpu_states import GpuReader
 from .harnesslog import HarnessLog
 from .images import Images
-from .links import Links
 from .receipts import Place
 from .snapshot import TreeError
 from .standing import Standing
@@ -161,14 +160,7 @@ def prepare(allocation: plan.Allocation, job: Job, log: HarnessLog, standing: St
         standing=standing,
         images=job.images,
         surroundings=Surroundings(gpus=GpuReader(device.devices)),
-        links=Links(
-            allocation=allocation,
-            protocol=protocol,
-            environment=job.environment,
-            signals=job.signals,
-            log=log,
-            source=job.harness_source,
-        ),
+        further=Further(),
     )
 
 
@@ -182,7 +174,7 @@ def _run_attempts(allocation: plan.Allocation, job: Job, log: HarnessLog, accoun
     # Before data are hashed that nothing will read.
     standing.check()
     context = prepare(allocation, job, log, standing)
-    with contextlib.closing(context.links):
+    with contextlib.closing(context.further):
         for planned in allocation.attempts:
             job.signals.check()
             standing.check()

@@ -16,7 +16,7 @@ from ..processes.ranks import LOOPBACK, Rank, find_free_port, number_ranks
 from ..processes.sidelog import SideLog
 from ..processes.steps import alone
 from .context import Context, set_up, undisturbed
-from .links import Link
+from .links import Link, Links
 from .nodes import find_address, find_nodes
 
 _ALONE = "one process alone"
@@ -33,7 +33,7 @@ def run_ranked(context: Context, planned: PlannedAttempt, folder: AttemptFolder,
     record.topology = (workload.processes, workload.nodes)
     # Before the log is there: what a node lacks is no affair of the side's.
     nodes = find_nodes(context.environment, workload.nodes) if workload.nodes > 1 else ()
-    links = context.links.reach(nodes[1:])
+    links = _links(context).reach(nodes[1:])
     ranks = _number(context, workload, nodes)
     log = SideLog(folder.log(record.side), context.protocol.limits.log_bytes)
     with contextlib.ExitStack() as stack:
@@ -47,6 +47,19 @@ def run_ranked(context: Context, planned: PlannedAttempt, folder: AttemptFolder,
         else:
             look = context.surroundings.read
             measure_side(crew, record, context.signals, updates=planned.updates, look=look)
+
+
+def _links(context: Context) -> Links:
+    if context.further.links is None:
+        context.further.links = Links(
+            allocation=context.allocation,
+            protocol=context.protocol,
+            environment=context.environment,
+            signals=context.signals,
+            log=context.log,
+            source=context.harness_source,
+        )
+    return context.further.links
 
 
 def _number(context: Context, workload: Workload, nodes: Sequence[str]) -> tuple[Rank, ...]:
@@ -92,7 +105,7 @@ def _crew(
         if one.rank.node:
             one.node, one.device = links[one.rank.node - 1].node, ""
     with manning(settings, record, told, log, context.signals) as (crew, stack):
-        crew.members += stack.enter_context(context.links.manned(planned, links, told, log)) if links else []
+        crew.members += stack.enter_context(_links(context).manned(planned, links, told, log)) if links else []
         yield crew
 
 

@@ -5,14 +5,16 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from ..processes.sidelog import SideLog
 from ..processes.signals import Signals
 from ..processes.steps import alone
 from .blocks import Block, Measurement, calibrate, check_loss, check_sums, check_window
-from .crew import Crew
 from .session import Session, Setting, SideRecord, running
+
+if TYPE_CHECKING:
+    from .crew import Crew  # only where a side has several processes
 
 Recorder = Callable[[Session], bytes]
 """Records the canonical inputs of a workload from a side that has just been built, or has just warmed up."""

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from ..common.endings import EndedError, Ending
 from ..common.plan import Limits, Protocol, Runnable
@@ -18,10 +18,12 @@ from ..processes import opened, origins
 from ..processes.affinity import read_affinity
 from ..processes.channel import Answer, Channel, Ears
 from ..processes.keeper import Command, Exit, Keeper, descendants
-from ..processes.ranks import Rank
 from ..processes.sidelog import Output
 from ..processes.steps import Step
 from .blocks import Block, Calibration, Measurement, check_block, check_processor_time
+
+if TYPE_CHECKING:
+    from ..processes.ranks import Rank  # only where a side has several processes
 
 T = TypeVar("T")
 MOST_ENGAGED_BYTES = 1 << 16

@@ -5,9 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from ..common.plan import Runnable
-from . import marks, ranks
+from . import marks
+
+if TYPE_CHECKING:
+    from .ranks import Rank  # only where a side has several processes
 
 _INHERITED = ("PATH", "LANG")
 _THREADS = (
@@ -31,6 +35,17 @@ _CACHES = {
 }
 """Variables that name caches of compiled code, and the private folder of each: start-up is cold on both sides."""
 
+RANK_VARIABLES = (
+    "RANK",
+    "LOCAL_RANK",
+    "WORLD_SIZE",
+    "LOCAL_WORLD_SIZE",
+    "GROUP_RANK",
+    "MASTER_ADDR",
+    "MASTER_PORT",
+)
+"""What torchrun sets, and each process of a side finds here that has several. A side of one process has none of it."""
+
 
 DECIDED = (
     "HOME",
@@ -42,7 +57,7 @@ DECIDED = (
     "CUDA_VISIBLE_DEVICES",
     "CUDA_DEVICE_ORDER",
     marks.VARIABLE,
-    *ranks.VARIABLES,
+    *RANK_VARIABLES,
     *_CACHES,
     *_THREADS,
 )
@@ -124,7 +139,7 @@ def build_environment(
     device: str,
     threads: int,
     mark: str,
-    rank: ranks.Rank | None = None,
+    rank: Rank | None = None,
 ) -> dict[str, str]:
     """Return the whole environment of one run of a side.
 

@@ -7,17 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..common.strict import Fields
+from .environment import RANK_VARIABLES
 
-VARIABLES = (
-    "RANK",
-    "LOCAL_RANK",
-    "WORLD_SIZE",
-    "LOCAL_WORLD_SIZE",
-    "GROUP_RANK",
-    "MASTER_ADDR",
-    "MASTER_PORT",
-)
-"""What torchrun sets, and what a side of several processes finds here. A side of one process has none of them."""
 LOOPBACK = "127.0.0.1"
 
 
@@ -50,9 +41,9 @@ class Rank:
         return kind if kind == "cpu" else f"{kind}:{self.local_rank}"
 
     def environment(self) -> dict[str, str]:
-        """Return the variables of `VARIABLES`."""
+        """Return what torchrun sets, by which the processes of a side find one another."""
         values = (self.rank, self.local_rank, self.processes, self.per_node, self.node, self.address, self.port)
-        return {name: str(value) for name, value in zip(VARIABLES, values, strict=True)}
+        return {name: str(value) for name, value in zip(RANK_VARIABLES, values, strict=True)}
 
     def as_json(self) -> dict[str, Any]:
         """Return it as `parse_rank` reads it."""
