@@ -97,6 +97,18 @@ def test_a_silent_queue_is_unknown_and_an_answering_one_without_the_job_is_absen
     assert "no accounting here" in absent.reason
 
 
+def test_a_task_that_its_array_no_longer_has_was_cancelled_while_it_waited() -> None:
+    of_the_array = replace(told(record("7_0", "RUNNING", "squeue")), arrays=frozenset({"7"}))
+    job = slurm_job(submission(), ALLOCATION, None, of_the_array)
+    assert (job.job, job.stage, job.state) == ("7_1", JobStage.ENDED, "CANCELLED")
+    # Without accounting it may also have failed to start the harness; one that began is not gone; silence is no word.
+    unaccounted = replace(of_the_array, troubles=("sacct: no accounting here",))
+    assert slurm_job(submission(), ALLOCATION, None, unaccounted).state == ""
+    assert slurm_job(submission(), ALLOCATION, started("1"), of_the_array).stage is JobStage.ABSENT
+    silent = replace(of_the_array, is_whole=False)
+    assert slurm_job(submission(), ALLOCATION, None, silent).stage is JobStage.UNKNOWN
+
+
 def test_a_local_job_is_told_by_process_boot_and_start_time() -> None:
     machine = read_machine()
     start = read_start(1)
