@@ -78,8 +78,15 @@ def test_the_matrix_in_the_page_is_a_matrix() -> None:
     assert expansion.categories[0].workloads[-1] == "accumulation-remainder"
 
 
+def test_the_axis_of_processes_in_the_page_is_one() -> None:
+    axis = f"[matrix]\naxes.batch = [4]\nproduction = ['4-p1']\n{snippets()[1]}"
+    expansion = expand(parse_config((SIDES + axis).encode(), path=Path("/c/campaign.toml")))
+    found = {one.name: (one.topology, one.numerical, one.config) for one in expansion.workloads}
+    assert found == {"4-p1": ((1, 1), True, {"batch": 4}), "4-p8": ((2, 8), False, {"batch": 4})}
+
+
 def test_the_container_in_the_page_is_one_of_a_candidate() -> None:
-    matrix, _, container = snippets()
+    matrix, _, _, container = snippets()
     text = SIDES + container.replace("[candidate]", '[candidate]\nsource = "."\nadapter = "a:c"') + matrix
     side = parse_config(text.encode(), path=Path("/c/campaign.toml")).candidate
     assert side is not None
@@ -88,7 +95,7 @@ def test_the_container_in_the_page_is_one_of_a_candidate() -> None:
 
 
 def test_the_recipe_in_the_page_is_a_recipe_beside_the_matrix() -> None:
-    matrix, convergence, _container = snippets()
+    matrix, _, convergence, _container = snippets()
     config = parse_config((SIDES + matrix + convergence).encode(), path=Path("/c/campaign.toml"))
     protocol = build_protocol(config)
     assert protocol.convergence is not None
