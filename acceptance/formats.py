@@ -8,7 +8,6 @@ parses here may still be refused by an evidence check.
 from __future__ import annotations
 
 import enum
-import functools
 import math
 import re
 from collections.abc import Callable, Iterator, Sequence
@@ -489,9 +488,9 @@ class Rows(Sequence[Row]):
         return map(self._row, range(len(self.lines)))
 
     def _row(self, index: int) -> Row:
-        raw = self.lines[index]
-        fields = zip(self.table.columns, raw.split(","), strict=True)
-        values = {column.name: _CONVERT[column.kind](text) if text else "" for column, text in fields}
+        raw, syntax = self.lines[index], _syntax(self.table)
+        fields = zip(syntax.names, syntax.converts, raw.split(","), strict=True)
+        values = {name: convert(text) if text else "" for name, convert, text in fields}
         return Row(line=index + 2, raw=raw, values=values)
 
 
@@ -524,11 +523,29 @@ def _plain_field(column: Column) -> str:
     return f"(?:{plain}){'?' if column.optional else ''}"
 
 
-@functools.cache
-def _plain_file(table: Table) -> re.Pattern[str]:
-    """Return an expression for whole files that surely parse: one step for all lines, since there may be millions."""
-    line = ",".join(map(_plain_field, table.columns))
-    return re.compile(f"{','.join(table.header)}\n(?:{line}\n)*+")
+class _Syntax:
+    """What is made of a table once, to read many files of it."""
+
+    __slots__ = ("converts", "names", "plain", "table")
+
+    def __init__(self, table: Table) -> None:
+        line = ",".join(map(_plain_field, table.columns))
+        self.table = table
+        self.names = table.header
+        self.converts = [_CONVERT[column.kind] for column in table.columns]
+        self.plain = re.compile(f"{','.join(table.header)}\n(?:{line}\n)*+")
+        """For whole files that surely parse: one step for all lines, since there may be millions."""
+
+
+_SYNTAX: dict[int, _Syntax] = {}
+
+
+def _syntax(table: Table) -> _Syntax:
+    # By identity, which each of them keeps in use: to compare tables takes longer than to read a short file.
+    found = _SYNTAX.get(id(table))
+    if found is None:
+        found = _SYNTAX[id(table)] = _Syntax(table)
+    return found
 
 
 def parse_rows(table: Table, data: bytes, name: str) -> tuple[Sequence[Row], tuple[Fault, ...]]:
@@ -546,7 +563,7 @@ def parse_rows(table: Table, data: bytes, name: str) -> tuple[Sequence[Row], tup
         text = data.decode("utf-8")
     except UnicodeDecodeError:
         text = ""
-    if _plain_file(table).fullmatch(text) is None:
+    if _syntax(table).plain.fullmatch(text) is None:
         return _parse_slowly(table, data, name)
     return Rows(table=table, lines=tuple(text.split("\n")[1:-1])), ()
 

@@ -11,7 +11,6 @@ import os
 import secrets
 import stat
 from collections.abc import Iterator
-from io import BufferedReader
 from pathlib import Path
 from typing import Any
 
@@ -29,18 +28,33 @@ def sha256_file(path: Path) -> str:
         return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
-def _open_regular(path: Path) -> BufferedReader:
+def _open_regular(path: Path | str) -> int:
     # O_NONBLOCK: opening a pipe must not wait for its writer.
     descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
         raise EvidenceError("not a regular file", where=str(path))
-    return os.fdopen(descriptor, "rb")
+    return descriptor
 
 
-def _read_regular(path: Path) -> bytes:
-    with _open_regular(path) as stream:
-        return stream.read()
+_FIRST_BYTES = 1 << 16
+"""Of a file that is read as a whole: most are smaller, and need no second look."""
+
+
+def _read_regular(path: Path | str) -> bytes:
+    descriptor = _open_regular(path)
+    try:
+        data = os.read(descriptor, _FIRST_BYTES)
+        if len(data) < _FIRST_BYTES:
+            # A regular file gives less than was asked for at its end alone, but for a signal or a network's mood.
+            more = os.read(descriptor, _FIRST_BYTES)
+            if not more:
+                return data
+            data += more
+        with os.fdopen(descriptor, "rb", closefd=False) as stream:
+            return data + stream.read()
+    finally:
+        os.close(descriptor)
 
 
 def sha256_regular(path: Path) -> str:
@@ -50,13 +64,13 @@ def sha256_regular(path: Path) -> str:
         EvidenceError: It is missing, unreadable or something else.
     """
     try:
-        with _open_regular(path) as stream:
+        with os.fdopen(_open_regular(path), "rb") as stream:
             return hashlib.file_digest(stream, "sha256").hexdigest()
     except OSError as error:
         raise EvidenceError(f"cannot be read: {error.strerror}", where=str(path)) from error
 
 
-def read_regular(path: Path) -> bytes:
+def read_regular(path: Path | str) -> bytes:
     """Read a regular file without following a link in its last part.
 
     Raises:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import hashlib
 import sqlite3
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
-from itertools import repeat
+from itertools import chain, islice, repeat
 from typing import Any, TypeAlias, cast
 
 from sqlalchemy import Table
@@ -77,18 +78,56 @@ def values_of(table: formats.Table, key: Key, rows: Sequence[Row]) -> Iterator[t
     return zip(repeat(key[0]), repeat(key[1]), numbers, *columns, lines)
 
 
-def insert_rows(session: Session, table: Table, values: Iterable[tuple[Any, ...]]) -> None:
-    """Store rows in one statement.
+_ROWS_AT_ONCE = 100
+"""Of one statement: to begin one costs as much as all checks of a row do.
+SQLite takes 32,766 values."""
+
+
+def _insertion(table: Table, num_rows: int = 1) -> str:
+    places = f"({', '.join('?' for _ in table.columns)})"
+    names = _quoted(column.name for column in table.columns)
+    return f"INSERT INTO {_quoted([table.name])} ({names}) VALUES {', '.join([places] * num_rows)}"  # noqa: S608 - names of our own
+
+
+def insert(session: Session, table: Table, values: Sequence[tuple[Any, ...]]) -> None:
+    """Store some thousand rows.
 
     Args:
         session: The cache.
         table: The cache's table.
-        values: As `values_of` yields them.
+        values: Each row, in the order of the table's columns.
     """
-    places = ", ".join("?" for _ in table.columns)
-    names = _quoted(column.name for column in table.columns)
-    statement = f"INSERT INTO {_quoted([table.name])} ({names}) VALUES ({places})"  # noqa: S608 - names of our own
-    cursor_of(session).executemany(statement, values)
+    if values:
+        session.connection().exec_driver_sql(_insertion(table), list(values))
+
+
+def insert_rows(session: Session, table: Table, values: Iterable[tuple[Any, ...]]) -> None:
+    """Store millions of rows, each of which is made when it is its turn.
+
+    Args:
+        session: The cache.
+        table: The cache's table.
+        values: As `values_of` returns them.
+    """
+    cursor, many, rows = cursor_of(session), _insertion(table, _ROWS_AT_ONCE), iter(values)
+    while len(some := list(islice(rows, _ROWS_AT_ONCE))) == _ROWS_AT_ONCE:
+        cursor.execute(many, tuple(chain.from_iterable(some)))
+    cursor.executemany(_insertion(table), some)
+
+
+@contextmanager
+def loading(session: Session, table: Table) -> Iterator[None]:
+    """Make the indexes of a table without rows after some are stored: to sort once takes less than to keep order.
+
+    All of it is one transaction with the rows.
+    """
+    is_empty = cursor_of(session).execute(f"SELECT 1 FROM {_quoted([table.name])} LIMIT 1").fetchone() is None  # noqa: S608 - a name of our own
+    indexes = table.indexes if is_empty else ()
+    for index in indexes:
+        index.drop(session.connection())
+    yield
+    for index in indexes:
+        index.create(session.connection())
 
 
 # --- out --------------------------------------------------------------------------------------------------------------

@@ -289,8 +289,17 @@ ROWS: dict[str, Table] = {
 
 def _prepare_connection(connection: Any, _record: object) -> None:
     connection.isolation_level = None  # transactions are begun by us, not guessed by the driver
-    for pragma in ("foreign_keys = ON", "journal_mode = DELETE", "synchronous = FULL", "trusted_schema = OFF"):
+    for pragma in _PRAGMAS:
         connection.execute(f"PRAGMA {pragma}")
+
+
+_PRAGMAS = (
+    "cache_size = -65536",  # KiB
+    "foreign_keys = ON",
+    "journal_mode = DELETE",
+    "synchronous = FULL",
+    "trusted_schema = OFF",
+)
 
 
 def _begin(connection: Any) -> None:
@@ -490,36 +499,21 @@ class AttemptRecord:
         return str((self.before or self.row).values["ending"])
 
 
-def _values(row: formats.Row, table: formats.Table) -> dict[str, Any]:
-    """Return a row's values as SQLite takes them: exact decimals become doubles, their text stays in ``raw``."""
-    found = {column.name: _value(column, row.values[column.name]) for column in table.columns}
-    return {**found, "raw": row.raw}
+def _attempt_values(record: AttemptRecord) -> tuple[Any, ...]:
+    return *(record.row.values[name] for name in formats.ATTEMPTS.header), record.row.raw
 
 
-def _value(column: formats.Column, value: formats.Value) -> formats.Value | None:
-    if value == "" and _may_be_null(column):
-        return None
-    return float(value) if column.kind is formats.Kind.DECIMAL else value
+def _receipt_values(record: AttemptRecord) -> tuple[Any, ...]:
+    return *record.key, record.receipt_sha256, record.start_sha256, record.kind, record.reason
 
 
-def _receipt_values(record: AttemptRecord) -> dict[str, Any]:
+def _file_values(record: AttemptRecord) -> Iterator[tuple[Any, ...]]:
     slot, attempt = record.key
-    return {
-        "slot": slot,
-        "attempt": attempt,
-        "receipt_sha256": record.receipt_sha256,
-        "start_sha256": record.start_sha256,
-        "kind": record.kind,
-        "reason": record.reason,
-    }
-
-
-def _file_values(record: AttemptRecord) -> Iterator[dict[str, Any]]:
-    slot, attempt = record.key
-    own = [(0, file) for file in record.files]
-    for segment, file in [*own, *((one.segment, file) for one in record.segments for file in one.files)]:
-        place = {"slot": slot, "attempt": attempt, "segment": segment}
-        yield {**place, "name": file.name, "bytes": file.bytes, "sha256": file.sha256}
+    for file in record.files:
+        yield slot, attempt, 0, file.name, file.bytes, file.sha256
+    for one in record.segments:
+        for file in one.files:
+            yield slot, attempt, one.segment, file.name, file.bytes, file.sha256
 
 
 def _segment_values(record: AttemptRecord) -> Iterator[dict[str, Any]]:
@@ -552,17 +546,19 @@ def _row_values(records: Sequence[AttemptRecord], file: str) -> Iterator[tuple[A
 
 def insert_attempts(session: Session, records: Sequence[AttemptRecord]) -> None:
     """Store attempts that are not stored yet: one statement a table, since a campaign has thousands."""
-    batches: list[tuple[Any, list[dict[str, Any]]]] = [
-        (ATTEMPTS, [_values(record.row, formats.ATTEMPTS) for record in records]),
-        (Sealed, [_receipt_values(record) for record in records if record.receipt_sha256]),
-        (Segment, [values for record in records for values in _segment_values(record)]),
-        (SealedFile, [values for record in records for values in _file_values(record)]),
-    ]
-    for target, values in batches:
-        if values:
-            session.execute(insert(target), values)
+    bulk.insert(session, ATTEMPTS, [_attempt_values(record) for record in records])
+    receipts = [_receipt_values(record) for record in records if record.receipt_sha256]
+    bulk.insert(session, _table_of(Sealed), receipts)
+    if segments := [values for record in records for values in _segment_values(record)]:
+        session.execute(insert(Segment), segments)
+    bulk.insert(session, _table_of(SealedFile), [values for record in records for values in _file_values(record)])
     for file, table in ROWS.items():
-        bulk.insert_rows(session, table, _row_values(records, file))
+        with bulk.loading(session, table):
+            bulk.insert_rows(session, table, _row_values(records, file))
+
+
+def _table_of(model: type[Base]) -> Table:
+    return Base.metadata.tables[model.__tablename__]
 
 
 def delete_attempt(session: Session, key: tuple[str, int]) -> None:

@@ -149,7 +149,10 @@ def check_job(start: documents.Start, folder: AllocationPaths) -> Iterator[Findi
     Raises:
         EvidenceError: There is no started.json, or it is not such a document.
     """
-    started = documents.Started.parse(files.read_regular(folder.started), where=str(folder.started))
+    started = documents.Started.read(folder.started)
+    here_now = (start.allocation, start.job, start.host.boot_id)
+    if here_now == (started.allocation, started.job, started.boot_id):
+        return
     pairs = {
         "allocation": (start.allocation, started.allocation),
         "job": (start.job.to_json(), started.job.to_json()),
@@ -187,37 +190,35 @@ def _check_listing(
     folder: AttemptPaths, receipt: documents.Receipt, planned: documents.PlannedAttempt
 ) -> Iterator[Finding]:
     names = [sealed.name for sealed in receipt.files]
-    where = str(folder.receipt)
     for name in sorted({name for name in names if names.count(name) > 1}):
-        yield Finding(where=where, what=f"seals {name!r} twice")
+        yield Finding(where=str(folder.receipt), what=f"seals {name!r} twice")
     if folder.start.name not in names:
-        yield Finding(where=where, what="does not seal start.json")
+        yield Finding(where=str(folder.receipt), what="does not seal start.json")
     present = {entry.name for entry in os.scandir(folder.root) if not is_leftover(entry.name)}
     beside = {folder.receipt.name, *([folder.checkpoints.name] if planned.segment else [])}
     for name in sorted(present - set(names) - beside):
         yield Finding(where=str(folder.root / name), what="not sealed by the receipt: added later")
 
 
-def _read_sealed(folder: AttemptPaths, sealed: documents.SealedFile) -> tuple[bytes, list[Finding]]:
-    path = folder.root / sealed.name
-    if Path(sealed.name).name != sealed.name or sealed.name in (".", ".."):
-        return b"", [Finding(where=str(folder.receipt), what=f"{sealed.name!r} is not the name of a file here")]
+def _read_sealed(place: str, sealed: documents.SealedFile, receipt: Path) -> tuple[bytes, list[Finding]]:
+    if "/" in sealed.name or sealed.name in ("", ".", ".."):
+        return b"", [Finding(where=str(receipt), what=f"{sealed.name!r} is not the name of a file here")]
     try:
-        data = files.read_regular(path)
+        data = files.read_regular(place)
     except EvidenceError as error:
-        return b"", [Finding(where=str(path), what=f"sealed by the receipt, but {error.what}")]
+        return b"", [Finding(where=place, what=f"sealed by the receipt, but {error.what}")]
     digest = files.sha256_bytes(data)
     if len(data) != sealed.bytes or digest != sealed.sha256:
         what = f"{len(data)} bytes with SHA-256 {digest}, sealed were {sealed.bytes} bytes with {sealed.sha256}"
-        return data, [Finding(where=str(path), what=f"changed after it was sealed: {what}")]
+        return data, [Finding(where=place, what=f"changed after it was sealed: {what}")]
     return data, []
 
 
-def _parse_table(data: bytes, sealed: documents.SealedFile, path: Path) -> tuple[Sequence[formats.Row], list[Finding]]:
-    rows, faults = formats.parse_rows(formats.TABLES[sealed.name], data, str(path))
+def _parse_table(data: bytes, sealed: documents.SealedFile, place: str) -> tuple[Sequence[formats.Row], list[Finding]]:
+    rows, faults = formats.parse_rows(formats.TABLES[sealed.name], data, place)
     found = [Finding(where=f"{fault.file}:{fault.line}", what=fault.what) for fault in faults]
     if not found and sealed.rows != len(rows):
-        found.append(Finding(where=str(path), what=f"{len(rows)} rows, the receipt says {sealed.rows}"))
+        found.append(Finding(where=place, what=f"{len(rows)} rows, the receipt says {sealed.rows}"))
     return rows, found
 
 
@@ -228,11 +229,12 @@ def _read_files(
     kept: dict[str, bytes] = {}
     findings: list[Finding] = []
     for sealed in receipt.files:
-        data, found = _read_sealed(folder, sealed)
+        place = f"{folder.root}/{sealed.name}"
+        data, found = _read_sealed(place, sealed, folder.receipt)
         if sealed.name == formats.ATTEMPTS.file:
-            found.append(Finding(where=str(folder.root / sealed.name), what="no attempt writes this table"))
+            found.append(Finding(where=place, what="no attempt writes this table"))
         elif not found and sealed.name in formats.TABLES and not is_stored:
-            tables[sealed.name], found = _parse_table(data, sealed, folder.root / sealed.name)
+            tables[sealed.name], found = _parse_table(data, sealed, place)
         elif sealed.name == INPUTS or (sealed.name in KEPT and not is_stored):
             kept[sealed.name] = data
         findings.extend(found)
@@ -305,7 +307,7 @@ def read_unchanged(folder: AttemptPaths, receipt_sha256: str) -> SealedAttempt |
     kept = {}
     for sealed in receipt.files:
         if sealed.name == INPUTS:
-            kept[sealed.name], found = _read_sealed(folder, sealed)
+            kept[sealed.name], found = _read_sealed(f"{folder.root}/{sealed.name}", sealed, folder.receipt)
             if found:
                 return None
     return SealedAttempt(

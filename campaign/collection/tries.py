@@ -5,6 +5,7 @@ Nothing is stored here; `campaign.collection.collect` does that.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
@@ -17,7 +18,7 @@ from campaign.collection.sealed import Finding, SealedAttempt, check_job, expect
 from campaign.errors import EvidenceError
 from campaign.frozen import Frozen
 from campaign.keys import AttemptKey
-from campaign.paths import AttemptPaths, HomePaths
+from campaign.paths import AllocationPaths, AttemptPaths, HomePaths
 from campaign.submission import acts
 
 
@@ -36,8 +37,17 @@ class Plans:
     """Receipts that earlier collections recorded, by name."""
     read: dict[str, documents.AllocationPlan] = field(default_factory=dict)
     """Plans by allocation, each read and checked once."""
+    places: dict[str, AllocationPaths] = field(default_factory=dict)
+    """Where each allocation's own files are, by its id."""
     memory: Memory = field(default_factory=Memory)
     """What an earlier collection found right."""
+
+    def place(self, allocation: str) -> AllocationPaths:
+        """Return where an allocation's own files are."""
+        found = self.places.get(allocation)
+        if found is None:
+            found = self.places[allocation] = self.paths.allocation(allocation)
+        return found
 
     def slot(self, attempt: acts.Attempt) -> documents.Slot:
         """Return the slot of a try.
@@ -58,7 +68,7 @@ class Plans:
             EvidenceError: It is not the one that the ledger's intent names.
         """
         if allocation not in self.read:
-            where = self.paths.allocation(allocation).plan
+            where = self.place(allocation).plan
             known = self.history.allocations[allocation]
             intended = self.history.submissions[known.submission].intent.allocations[known.index].plan_sha256
             data = files.read_regular(where)
@@ -74,7 +84,7 @@ class Plans:
         Raises:
             EvidenceError: Its allocation does not plan it, or not as the protocol and the ledger's intent do.
         """
-        where = str(self.paths.allocation(attempt.allocation).plan)
+        where = str(self.place(attempt.allocation).plan)
         slot = self.slot(attempt)
         found = [
             one
@@ -123,17 +133,17 @@ class Try:
         return self.slot is None and self.attempt.ended is None
 
 
-def _check_ended(paths: HomePaths, attempt: acts.Attempt, folder: AttemptPaths) -> None:
+def _check_ended(place: AllocationPaths, attempt: acts.Attempt, folder: AttemptPaths) -> None:
     """Check a try against what its allocation says that it wrote; a killed job says nothing.
 
     Raises:
         EvidenceError: A receipt is gone, another one, or not the harness's.
     """
-    ended_path = paths.allocation(attempt.allocation).ended
-    if not ended_path.exists() and not ended_path.is_symlink():
+    ended_path = place.ended
+    if not os.path.lexists(ended_path):
         return
     # Read before the receipt is looked for: every receipt that it names is there already.
-    ended = documents.Ended.parse(files.read_regular(ended_path), where=str(ended_path))
+    ended = documents.Ended.read(ended_path)
     if ended.allocation != attempt.allocation:
         raise EvidenceError(f"is that of allocation {ended.allocation}", where=str(ended_path))
     digest = files.sha256_bytes(files.read_regular(folder.receipt)) if _has_receipt(folder) else ""
@@ -142,7 +152,7 @@ def _check_ended(paths: HomePaths, attempt: acts.Attempt, folder: AttemptPaths) 
 
 
 def _has_receipt(folder: AttemptPaths) -> bool:
-    return folder.receipt.exists() or folder.receipt.is_symlink()
+    return os.path.lexists(folder.receipt)
 
 
 def _read_start(folder: AttemptPaths) -> documents.Start | None:
@@ -165,9 +175,9 @@ def read_try(plans: Plans, attempt: acts.Attempt) -> Try:
     folder = plans.paths.attempt(attempt.slot, attempt.attempt, attempt.segment)
     if (unchanged := _read_unchanged(plans, attempt, folder)) is not None:
         return unchanged
-    allocation = plans.paths.allocation(attempt.allocation)
+    allocation = plans.place(attempt.allocation)
     known_allocation = plans.history.allocations[attempt.allocation]
-    _check_ended(plans.paths, attempt, folder)
+    _check_ended(allocation, attempt, folder)
     if not _has_receipt(folder):
         if seen := plans.history.sealed.get(attempt.key.receipt_name):
             word = "collected" if attempt.key.receipt_name in plans.known else "seen"
@@ -231,7 +241,7 @@ def _read_unchanged(plans: Plans, attempt: acts.Attempt, folder: AttemptPaths) -
     if plans.memory.care is not Care.STAMPS or remembered is None or not remembered.stamp:
         return None
     try:
-        look = look_at(folder, plans.paths.allocation(attempt.allocation))
+        look = look_at(folder, plans.place(attempt.allocation))
     except OSError:
         return None
     if look.stamp != remembered.stamp:
