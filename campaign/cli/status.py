@@ -86,6 +86,8 @@ class _Status:
                 view, progress = self.look()
                 self._tell_hook(view, progress)
                 if not is_active(view):
+                    if screen is not None:
+                        screen.vanish()
                     break
                 if screen is not None:
                     screen.show(progress)

@@ -188,7 +188,11 @@ class _Run:
         self.output.note(text.plan_text(self.desk.frozen, order, view.slots))
         self._tell(order, view)
         self._confirm()
-        return [done.job for done in self.desk.hand_over(self.wish, order, self.output.note)]
+        try:
+            return [done.job for done in self.desk.hand_over(self.wish, order, self.output.note)]
+        except KeyboardInterrupt:
+            self.output.note("what was submitted goes on, and nothing is lost; to go on from here: campaign submit")
+            raise
 
     def _confirm(self) -> None:
         if self.yes or self.confirmed:

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 
+from campaign.documents import Phase, Slot
 from campaign.errors import InfrastructureError, StateError
 from campaign.record import ledger as ledgers
 from campaign.submission import acts
@@ -28,9 +31,90 @@ class Cancellation:
     jobs: tuple[str, ...]
 
 
-def unfinished(view: View) -> list[str]:
-    """Return the allocations with an attempt that has not ended, in order."""
-    return sorted({status.allocation for status in view.attempts.values() if status.state is not AttemptState.ENDED})
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Selection:
+    """Which slots' attempts a person wants to end; by default all."""
+
+    candidate: str = ""
+    """Only slots of the candidate with this id."""
+    phase: Phase | None = None
+    only: str = ""
+    """Only slots whose names match this pattern."""
+
+    def holds(self, name: str, slot: Slot | None) -> bool:
+        """Return whether a slot is among them.
+
+        Args:
+            name: The slot's name.
+            slot: The slot of the protocol.
+        """
+        return (
+            (not self.candidate or name.partition("/")[0] == self.candidate)
+            and (self.phase is None or (slot is not None and slot.phase == self.phase))
+            and (not self.only or fnmatchcase(name, self.only))
+        )
+
+
+ALL = Selection()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Doomed:
+    """What a cancellation would end."""
+
+    allocations: tuple[str, ...]
+    """In order."""
+    states: Mapping[str, int]
+    """Number of the attempts that end, by their state."""
+    besides: tuple[str, ...]
+    """Slots that were not asked for and end all the same: they share an allocation, or the local job."""
+    asked: tuple[str, ...]
+    """Those of the allocations of which somebody asked for the end before."""
+
+    @property
+    def text(self) -> str:
+        """The same in words."""
+        states = ", ".join(f"{number} {state}" for state, number in self.states.items())
+        said = f"{len(self.allocations)} allocation(s) with {sum(self.states.values())} attempt(s): {states}"
+        if self.besides:
+            more = f" and {len(self.besides) - 1} more" if len(self.besides) > 1 else ""
+            said += f"; with them, since jobs end as a whole, slots that were not asked for: {self.besides[0]}{more}"
+        return said
+
+
+def find_doomed(view: View, slots: Mapping[str, Slot], selection: Selection = ALL) -> Doomed:
+    """Return what a cancellation would end now.
+
+    Args:
+        view: What is known of all attempts.
+        slots: The slots of the protocol, by name.
+        selection: What is to end.
+    """
+    live = [status for status in view.attempts.values() if status.state is not AttemptState.ENDED]
+    wanted = {one.allocation for one in live if selection.holds(one.slot, slots.get(one.slot))}
+    chosen = _whole(view.history, wanted, {one.allocation for one in live})
+    ending = [one for one in live if one.allocation in chosen]
+    states = Counter(one.state.value for one in ending)
+    return Doomed(
+        allocations=tuple(sorted(chosen)),
+        states={state.value: states[state.value] for state in AttemptState if states[state.value]},
+        besides=tuple(dict.fromkeys(one.slot for one in ending if not selection.holds(one.slot, slots.get(one.slot)))),
+        asked=tuple(sorted(name for name in chosen if view.history.allocations[name].cancelled is not None)),
+    )
+
+
+def _whole(history: acts.History, wanted: set[str], live: set[str]) -> set[str]:
+    """Return the allocations that end with some: all of a local job, and of a submission that has no job.
+
+    One process makes all allocations of a local job. A submission without a job is made again as a whole, or given up.
+    """
+    keys = {history.allocations[name].submission for name in wanted}
+    undivided = {key for key in keys if _ends_as_a_whole(history.submissions[key])}
+    return wanted | {name for name in live if history.allocations[name].submission in undivided}
+
+
+def _ends_as_a_whole(submission: acts.Submission) -> bool:
+    return submission.submitted is None or submission.submitted.cluster == "local"
 
 
 def _submissions(history: acts.History, names: Iterable[str]) -> dict[str, acts.Submission]:
@@ -85,13 +169,14 @@ def end_processes(processes: Sequence[Process], sleep: Callable[[float], None] =
         waited += 0.1
 
 
-def cancel(desk: Desk, reason: str, say: Say) -> Cancellation:
-    """Ask for the end of every allocation that has not ended.
+def cancel(desk: Desk, reason: str, say: Say, selection: Selection = ALL) -> Cancellation:
+    """Ask for the end of the allocations that have not ended; asking again records nothing new.
 
     Args:
         desk: Where jobs are handed over.
         reason: Why, for the ledger.
         say: Where progress is told.
+        selection: What is to end.
 
     Raises:
         InfrastructureError: A scheduler did not answer, or a local job does not end.
@@ -102,16 +187,18 @@ def cancel(desk: Desk, reason: str, say: Say) -> Cancellation:
     with ledgers.Ledger.open(desk.paths, desk.clock) as ledger:
         view = desk.view("")
         require_here(view, "nothing is cancelled")
-        names = unfinished(view)
+        doomed = find_doomed(view, desk.frozen.slots(), selection)
+        names = doomed.allocations
         if not names:
             return Cancellation(allocations=(), jobs=())
         processes = _local_processes(desk, view.history, names)
         slurm_jobs = _slurm_jobs(view.history, names)
         # The wish first: should the next step fail, the record says why jobs may have vanished.
-        ledger.append("cancelled", acts.Cancelled(allocations=tuple(names), reason=reason).to_json())
+        if fresh := tuple(name for name in names if name not in doomed.asked):
+            ledger.append("cancelled", acts.Cancelled(allocations=fresh, reason=reason).to_json())
         if slurm_jobs:
             desk.slurm.cancel(slurm_jobs)
     end_processes(processes)
     desk.settle(say)
     jobs = (*slurm_jobs, *(str(process.pid) for process in processes))
-    return Cancellation(allocations=tuple(names), jobs=jobs)
+    return Cancellation(allocations=names, jobs=jobs)

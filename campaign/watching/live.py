@@ -104,6 +104,10 @@ class Screen:
         self._progress, self._looked_at = progress, self.clock()
         self._redraw()
 
+    def vanish(self) -> None:
+        """Leave nothing of the view when it ends: what is printed then says the same."""
+        self.live.transient = True
+
     def pause(self, seconds: float) -> None:
         """Wait, and count the times on meanwhile."""
         left_s = seconds
@@ -122,7 +126,7 @@ class Screen:
 
 @contextmanager
 def open_screen(stream: TextIO, clock: Callable[[], float], sleep: Callable[[float], None]) -> Iterator[Screen]:
-    """Draw on a terminal until the block ends; the last view stays.
+    """Draw on a terminal until the block ends; the last view stays, unless it is to vanish.
 
     Args:
         stream: The terminal.
