@@ -7,6 +7,7 @@ node that it uses are no node's fault.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -19,6 +20,8 @@ FAULTS = frozenset({Ending.NODE_FAIL, Ending.LOST, Ending.NO_SPACE, Ending.HARNE
 EXCLUDE_AFTER = 2
 """Allocations that have to fail where a campaign's configuration does not say, as in homes of earlier builds."""
 _MOST_NAMED = 3
+_NAMED = re.compile(r"node (?P<node>[^\s:]+): ")
+"""How the harness begins a reason that concerns one of several nodes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -115,14 +118,29 @@ def _records(history: History, attempts: Iterable[AttemptStatus]) -> dict[str, _
     order = {name: number for number, name in enumerate(history.allocations)}
     records: dict[str, _Record] = {}
     for one in attempts:
-        if one.ending is None or not _is_one_node(one.node) or history.is_void(one.slot, one.attempt):
+        if one.ending is None or history.is_void(one.slot, one.attempt):
             continue
-        record, number = records.setdefault(one.node, _Record()), order[one.allocation]
-        if one.ending is Ending.COMPLETED:
-            record.completed = max(record.completed, number)
-        elif one.ending in FAULTS:
-            record.failed.setdefault(number, []).append(one)
+        number = order[one.allocation]
+        for node in _nodes_of(one):
+            record = records.setdefault(node, _Record())
+            if one.ending is Ending.COMPLETED:
+                record.completed = max(record.completed, number)
+            elif one.ending in FAULTS:
+                record.failed.setdefault(number, []).append(one)
     return records
+
+
+def _nodes_of(attempt: AttemptStatus) -> list[str]:
+    """Return the nodes for which an attempt counts: all that it used if it completed, else the one that failed.
+
+    Of several nodes that is the one with which the reason begins; none where it names none.
+    """
+    sides = attempt.receipt.sides if attempt.receipt is not None else ()
+    used = list(dict.fromkeys(rank.node for side in sides for rank in side.ranks)) or [attempt.node]
+    named = _NAMED.match(attempt.reason)
+    if attempt.ending is not Ending.COMPLETED and (named or len(used) > 1):
+        used = [named["node"]] if named else []
+    return [node for node in used if _is_one_node(node)]
 
 
 def _is_one_node(name: str) -> bool:

@@ -357,8 +357,8 @@ def check_alike(told: Sequence[RankRecord]) -> None:
     for one in told[1:]:
         own = one.record
         if own.environment_sha256 != first.environment_sha256 or own.container_sha256 != first.container_sha256:
-            what = "another interpreter, other packages or another image"
-            raise EndedError(Ending.NODE_FAIL, f"{one.rank.name} on {one.node} has {what} than rank 0")
+            what = "another interpreter, other packages or another image than rank 0"
+            raise EndedError(Ending.NODE_FAIL, f"node {one.node}: {one.rank.name} has {what}")
 
 
 # --- processes of this node -------------------------------------------------------------------------------------------

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
 
 from acceptance.formats import Ending
+from campaign.documents import Receipt
 from campaign.submission.acts import Allocation, History
 from campaign.submission.nodes import Exclusion, Place, exclude, excluded_so_far, find_failing, joined
 from campaign.watching.state import AttemptState, AttemptStatus
@@ -172,3 +175,20 @@ def test_the_first_recorded_reason_is_kept() -> None:
     made = history(())
     assert excluded_so_far(made) == {}
     assert replace(FAILING, note="x").nodes == FAILING.nodes
+
+
+def test_of_several_nodes_the_one_that_the_reason_names_failed() -> None:
+    rows: list[Row] = [("a1", "n1", Ending.NODE_FAIL), ("a2", "n1", Ending.NODE_FAIL)]
+    named = [replace(one, reason="node n3: warm-up: lost: exit code 1") for one in statuses(rows)]
+    assert list(find_failing(history(rows), named, 2).nodes) == ["n3"]
+
+
+def test_of_several_nodes_none_failed_where_none_is_named_and_all_completed() -> None:
+    ranks = tuple(SimpleNamespace(node=node) for node in ("n1", "n1", "n2"))
+    receipt = cast("Receipt", SimpleNamespace(sides=(SimpleNamespace(ranks=ranks),)))
+    rows: list[Row] = [("a1", "n1", Ending.LOST), ("a2", "n1", Ending.LOST), ("a3", "n1", Ending.COMPLETED)]
+    several = [replace(one, receipt=receipt) for one in statuses(rows)]
+    assert not find_failing(history(rows), several[:2], 2).nodes
+    broken = statuses([("a1", "n2", Ending.LOST), ("a2", "n2", Ending.LOST)])
+    assert list(find_failing(history(rows), broken, 2).nodes) == ["n2"]
+    assert not find_failing(history(rows), [*broken, several[2]], 2).nodes

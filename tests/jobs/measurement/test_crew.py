@@ -74,7 +74,7 @@ def test_a_side_whose_ranks_never_started_has_a_record_all_the_same() -> None:
 
 def test_a_node_with_other_packages_is_refused() -> None:
     first, second = ranks(2, 2)
-    with pytest.raises(EndedError, match="rank 1 on n2 has another interpreter") as caught:
+    with pytest.raises(EndedError, match="node n2: rank 1 has another interpreter") as caught:
         check_alike([told(first, environment_sha256="a"), told(second, environment_sha256="b")])
     assert caught.value.ending is Ending.NODE_FAIL
 
