@@ -36,7 +36,7 @@ def _phase_rows(by_phase: Mapping[str, Mapping[str, int]]) -> RenderableType:
         done = found.get(SlotState.COMPLETED.value, 0)
         others = [f"{number} {state}" for state, number in found.items() if state != SlotState.COMPLETED.value]
         bar = ProgressBar(total=max(total, 1), completed=done, width=BAR_WIDTH)
-        rows.add_row(Text(phase), bar, Text(f"{done}/{total}"), Text(", ".join(others)))
+        rows.add_row(_line(phase), bar, _line(f"{done}/{total}"), _line(", ".join(others)))
     return rows
 
 
@@ -45,16 +45,21 @@ def _running_rows(running: Sequence[Running], age_s: float, most: int) -> Render
     for one in running[:most]:
         since = "" if one.elapsed_s is None else duration(one.elapsed_s + age_s)
         cells = (f"  {one.slot}", one.side or "setting up", one.node, since)
-        rows.add_row(*(Text(plain(cell), no_wrap=True, overflow="ellipsis") for cell in cells))
+        rows.add_row(*map(_line, cells))
     return rows
+
+
+def _line(text: str, style: str = "") -> Text:
+    """Return one line, cut where the terminal ends."""
+    return Text(plain(text.replace("\n", " ")), style=style, no_wrap=True, overflow="ellipsis")
 
 
 def _some(lines: Sequence[str], style: str = "") -> Iterator[Text]:
     """Yield the first lines, and how many are left out."""
     for line in lines[:_MOST_REASONS]:
-        yield Text(f"  {plain(line)}", style=style, no_wrap=True, overflow="ellipsis")
+        yield _line(f"  {line}", style)
     if len(lines) > _MOST_REASONS:
-        yield Text(f"  ... and {len(lines) - _MOST_REASONS} more (campaign status)", style=style)
+        yield _line(f"  ... and {len(lines) - _MOST_REASONS} more (campaign status)", style)
 
 
 def draw(progress: Progress, *, age_s: float, height: int) -> RenderableType:
@@ -66,26 +71,29 @@ def draw(progress: Progress, *, age_s: float, height: int) -> RenderableType:
         height: Lines of the terminal.
     """
     candidate = f" and candidate {progress.candidate}" if progress.candidate else ""
-    above = [Text(plain(f"{progress.campaign}: baseline{candidate}"), style="bold"), _phase_rows(progress.by_phase)]
+    above: list[RenderableType] = [
+        _line(f"{progress.campaign}: baseline{candidate}", "bold"),
+        _phase_rows(progress.by_phase),
+    ]
     below: list[RenderableType] = []
     if progress.pending:
-        below += [Text("waiting:"), *_some([f"{number} x {why}" for why, number in progress.pending.items()])]
+        below += [_line("waiting:"), *_some([f"{number} x {why}" for why, number in progress.pending.items()])]
     if progress.unknown:
-        below += [Text("not known:"), *_some(progress.unknown, "yellow")]
+        below += [_line("not known:"), *_some(progress.unknown, "yellow")]
     if progress.troubles:
-        below += [Text("does not answer:"), *_some(progress.troubles, "yellow")]
+        below += [_line("does not answer:"), *_some(progress.troubles, "yellow")]
     if progress.out_of_reach:
-        below.append(Text(f"gates out of reach: {len(progress.out_of_reach)}", style="yellow"))
+        below.append(_line(f"gates out of reach: {len(progress.out_of_reach)}", "yellow"))
     if progress.obstacles:
-        below += [Text(f"{NOT_REACHABLE}:", style="bold red"), *_some([one.text for one in progress.obstacles], "red")]
-    below += [Text(remaining_text(progress)), Text(plain(f"finish: {progress.finish.text}"))]
-    below.append(Text(f"looked {duration(age_s)} ago; Ctrl-C leaves, and the jobs go on", style="dim"))
+        below += [_line(f"{NOT_REACHABLE}:", "bold red"), *_some([one.text for one in progress.obstacles], "red")]
+    below += [_line(remaining_text(progress)), _line(f"finish: {progress.finish.text}")]
+    below.append(_line(f"looked {duration(age_s)} ago; Ctrl-C leaves, and the jobs go on", "dim"))
     room = max(_FEWEST_RUNNING, height - len(progress.by_phase) - len(below) - 4)
     middle: list[RenderableType] = []
     if progress.running:
         left = len(progress.running) - room
-        middle = [Text(f"running: {len(progress.running)}"), _running_rows(progress.running, age_s, room)]
-        middle += [Text(f"  ... and {left} more (campaign status)")] if left > 0 else []
+        middle = [_line(f"running: {len(progress.running)}"), _running_rows(progress.running, age_s, room)]
+        middle += [_line(f"  ... and {left} more (campaign status)")] if left > 0 else []
     return Group(*above, *middle, *below)
 
 

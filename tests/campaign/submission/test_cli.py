@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import itertools
 import json
 import shlex
 import subprocess
@@ -284,7 +285,7 @@ def test_cancel_asks_records_the_reason_and_ends_the_jobs(
 
 
 def test_the_commands_import_nothing_heavy() -> None:
-    heavy = "torch pandas scipy matplotlib submitit sqlalchemy numpy"
+    heavy = "torch pandas scipy matplotlib submitit sqlalchemy numpy rich"
     code = (
         "import sys, campaign.cli.submit, campaign.cli.status, campaign.cli.show, campaign.cli.cancel;"
         f"print([name for name in '{heavy}'.split() if name in sys.modules])"
@@ -352,3 +353,30 @@ def test_waiting_for_hopeless_jobs_ends_with_exit_6_and_the_command_that_ends_th
     assert "4 job(s), such as 100_0: PartitionTimeLimit" in err
     assert "campaign cancel" in err
     assert "PartitionTimeLimit: its time limit is over" in run(capsys, home, "status")[1]
+
+
+def test_watching_without_a_terminal_prints_again_and_with_json_once(
+    capsys: pytest.CaptureFixture[str], home: JobHome, cluster: Cluster, desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    submit(desk)
+    monkeypatch.setattr("campaign.cli.status.time.sleep", lambda _: run_jobs(home, cluster))
+    code, out, _ = run(capsys, home, "status", "--watch")
+    assert code == 0
+    assert out.count("synthetic: baseline and candidate") == 2
+    assert run_json(capsys, home, "status", "--watch")["pass_reachable"] is True
+
+
+def test_a_wait_without_a_terminal_says_how_the_slots_stand_whenever_that_changes(
+    capsys: pytest.CaptureFixture[str], home: JobHome, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    polls = itertools.count()
+
+    def sleep(_seconds: float) -> None:
+        if next(polls) % 3 == 2:
+            run_jobs(home, cluster)
+
+    monkeypatch.setattr("campaign.cli.submit.time.sleep", sleep)
+    code, _, err = run(capsys, home, "submit", "--cluster", "slurm", "--yes", "--wait")
+    assert code == 0
+    assert err.count("10 slots: 6 planned, 4 pending\n") == 1
+    assert err.count("10 slots: 10 completed\n") == 1
