@@ -135,6 +135,13 @@ def test_the_reason_of_an_allocation_is_the_ending_of_attempts_that_were_not_mad
     assert resolve(NOTHING, place).ending is Ending.HARNESS_ERROR
 
 
+def test_what_an_allocation_says_of_a_node_that_it_refused_is_the_reason_of_its_attempts() -> None:
+    refused = ended("node_fail").replace(detail="process 7 (python train) of job 16")
+    status = resolve(NOTHING, replace(where(JobStage.ENDED, "FAILED"), ended=refused))
+    assert status.ending is Ending.NODE_FAIL
+    assert status.reason.endswith("node_fail: process 7 (python train) of job 16")
+
+
 @pytest.mark.parametrize("reason", ["completed", "void", "all attempts made", ""])
 def test_an_allocation_that_says_it_made_an_attempt_without_a_receipt_lost_it(reason: str) -> None:
     place = replace(where(JobStage.ENDED, "COMPLETED"), ended=ended(reason))
