@@ -94,10 +94,10 @@ def sentence(family: Family) -> str:
     elif len(passing) < len(family.workloads):
         said += "; the others have no gate that could be evaluated"
     workers = _workers_text(list(family.workers.values()))
-    return f"{said}.{_not_evaluated(family, len(partly))}{workers}{_left_out(family.left_out)}"
+    return f"{said}.{_not_evaluated(family, len(partly))}{workers}{left_out(family.left_out)}"
 
 
-def _left_out(names: Sequence[str]) -> str:
+def left_out(names: Sequence[str]) -> str:
     """Say which workloads the protocol leaves out of the family."""
     if not names:
         return ""

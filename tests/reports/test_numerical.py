@@ -11,6 +11,7 @@ from xml.etree import ElementTree as ET
 import pytest
 
 from campaign.documents import NumericalRules
+from reports.numerical import left_out
 from reports.templating import markdown_escaped
 from tests.conftest import Golden
 from tests.reports.evaluations import (
@@ -570,3 +571,12 @@ def test_golden_report(tmp_path: Path, golden: Golden, name: str) -> None:
         own.update(value="", worst_tensor="")
     evaluation = write_evaluation(campaign)
     golden(GOLDEN / f"numerical-{name}", golden_bytes(evaluation, report_of(evaluation) / name))
+
+
+def test_workloads_that_the_protocol_leaves_out_are_counted_and_named() -> None:
+    assert left_out([]) == ""
+    said = "1 workload of several processes is left out of this family, which compares single ones: w0."
+    assert left_out(["w0"]) == f" By the protocol {said}"
+    many = left_out([f"w{number}" for number in range(8)])
+    assert "8 workloads of several processes are left out" in many
+    assert many.endswith("w4, w5 and 2 more.")
