@@ -243,6 +243,7 @@ class _Run:
                     sleep=time.sleep if screen is None else screen.pause,
                     show=_say_nothing if screen is not None else _Changes(output=self.output).say,
                     is_enough=is_enough,
+                    has_ended=lambda allocation: self.desk.paths.allocation(allocation).ended.exists(),
                 )
         except KeyboardInterrupt:
             self.output.note("the jobs go on; to go on waiting: campaign submit --wait")

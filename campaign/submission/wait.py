@@ -1,7 +1,12 @@
-"""Waiting for what was submitted: polling that slows down while nothing happens, and a line that says how it stands."""
+"""Waiting for what was submitted: polling that slows down while nothing happens, and a line that says how it stands.
+
+Between two looks at everything, which ask the scheduler, only one thing is looked for, and by files alone: whether all
+allocations under way have left word that they ended. Then there is nothing more to wait for.
+"""
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -16,6 +21,10 @@ SILENT_POLLS = 10
 """Polls in a row without an answer from the scheduler after which waiting is given up."""
 SURE_S = 20.0
 """How long nothing but jobs that will not start may be left before waiting is given up: a node may come back."""
+GLANCE_S = 0.5
+"""Seconds between two glances at the files of what is under way."""
+LOOK_SHARE = 10
+"""A pause is at least so many times as long as the look before it: jobs may run on this very machine."""
 SHARE = 4
 """While allocations wait for room, the next are submitted once one in so many of those under way has ended."""
 
@@ -105,6 +114,29 @@ def _hopeless_error(jobs: Mapping[str, list[str]]) -> InfrastructureError:
     )
 
 
+def nobody(_allocation: str) -> bool:
+    """Return False: no allocation says by itself that it ended."""
+    return False
+
+
+def _pause(view: View, seconds: float, sleep: Callable[[float], None], has_ended: Callable[[str], bool]) -> None:
+    """Sleep, but wake up once all allocations under way have left word that they ended.
+
+    Where all had before, the last look has found that there is more to wait for.
+    """
+    left = [one for one in sorted(_under_way(view)) if not has_ended(one)]
+    if has_ended is nobody or not left:
+        sleep(seconds)
+        return
+    while seconds > 0 and left:
+        step_s = min(GLANCE_S, seconds)
+        sleep(step_s)
+        seconds -= step_s
+        # From the end: of hundreds that still run, one is looked at.
+        while left and has_ended(left[-1]):
+            left.pop()
+
+
 def never(_view: View) -> bool:
     """Return False: nothing ends a wait before its jobs."""
     return False
@@ -117,6 +149,8 @@ def wait_for_jobs(
     sleep: Callable[[float], None],
     show: Callable[[str], None],
     is_enough: Callable[[View], bool] = never,
+    has_ended: Callable[[str], bool] = nobody,
+    clock: Callable[[], float] = time.perf_counter,
 ) -> View:
     """Poll until no attempt has a job that may still run; return the last view.
 
@@ -126,6 +160,8 @@ def wait_for_jobs(
         sleep: Waits so many seconds.
         show: Shows one line of progress.
         is_enough: Says of a view whether there is something to do although jobs run.
+        has_ended: Says of an allocation, by files alone, whether it has left word that it ended.
+        clock: Measures how long looks take, in seconds.
 
     Raises:
         InfrastructureError: The scheduler gave no answer for too long, or only jobs are left that will not start.
@@ -133,7 +169,9 @@ def wait_for_jobs(
     """
     waiting, last, silent, stuck_s = pauses(pace), None, 0, -1.0
     while True:
+        began = clock()
         view = look()
+        look_s = clock() - began
         show(progress_line(view.slots))
         if _is_settled(view) or is_enough(view):
             return view
@@ -152,10 +190,10 @@ def wait_for_jobs(
         now = _fingerprint(view)
         if now != last:
             waiting, last = pauses(pace), now
-        pause_s = next(waiting)
+        pause_s = min(max(next(waiting), LOOK_SHARE * look_s), pace.longest_s)
         if jobs:
             stuck_s += pause_s
-        sleep(pause_s)
+        _pause(view, pause_s, sleep, has_ended)
 
 
 @dataclass(slots=True, kw_only=True)

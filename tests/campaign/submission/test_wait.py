@@ -12,6 +12,8 @@ from campaign.errors import InfrastructureError, StateError
 from campaign.submission.acts import History
 from campaign.submission.limits import NoRoomError
 from campaign.submission.wait import (
+    GLANCE_S,
+    LOOK_SHARE,
     ROOM_TRIES,
     SILENT_POLLS,
     SURE_S,
@@ -134,3 +136,31 @@ def test_a_refusal_halves_what_is_tried_and_then_waits_longer_and_longer_but_not
     assert max(slept) == 600.0
     with pytest.raises(NoRoomError):
         squeeze.refused(NoRoomError("no", 1))
+
+
+def test_a_pause_ends_early_once_all_allocations_under_way_say_that_they_ended() -> None:
+    views = iter([view(AttemptState.RUNNING), view(AttemptState.ENDED)])
+    slept: list[float] = []
+    wait_for_jobs(
+        lambda: next(views),
+        Pace(first_s=60.0, longest_s=60.0),
+        sleep=slept.append,
+        show=lambda _: None,
+        has_ended=lambda allocation: allocation == "a" and len(slept) >= 3,
+    )
+    assert slept == [GLANCE_S] * 3
+
+
+def test_what_has_ended_and_is_not_settled_is_slept_for() -> None:
+    views = iter([view(AttemptState.UNKNOWN), view(AttemptState.ENDED)])
+    slept: list[float] = []
+    wait_for_jobs(lambda: next(views), PACE, sleep=slept.append, show=lambda _: None, has_ended=lambda _: True)
+    assert slept == [1.0]
+
+
+def test_looks_that_take_long_are_made_less_often_but_not_less_than_the_pace_allows() -> None:
+    views = iter([view(AttemptState.RUNNING), view(AttemptState.RUNNING), view(AttemptState.ENDED)])
+    times = iter([0.0, 0.2, 10.0, 10.9, 20.0, 20.1])
+    slept: list[float] = []
+    wait_for_jobs(lambda: next(views), PACE, sleep=slept.append, show=lambda _: None, clock=lambda: next(times))
+    assert slept == [pytest.approx(LOOK_SHARE * 0.2), PACE.longest_s]
