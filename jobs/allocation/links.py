@@ -25,6 +25,7 @@ from ..processes.signals import Signals
 from ..processes.steps import Begun, Step, alone, finish_all
 from .harnesslog import HarnessLog
 from .nodes import step_command, step_environment
+from .receipts import Place
 from .telling import read_block, read_result, take_rank
 from .workspace import LAUNCHER
 
@@ -101,17 +102,22 @@ class Link:
             signal_s=_SIGNAL_S,
         )
 
-    def prepare(self, plan: Path) -> Step[None]:
+    def prepare(self, plan: Path, first: Place) -> Step[None]:
         """Wait until it is there, and let it check what is frozen.
 
         Args:
             plan: allocation.json.
+            first: The first node, of whose kind it must be.
         """
         yield
         answer = self.channel.receive("reaching it", _REACH_S)
         self.channel.take(answer, "reaching it", self._read_ready)
         command = {"do": "prepare", "plan": str(plan), "sha256": sha256_file(plan)}
-        yield from self.channel.request(command, "preparing", _read_node, _UNBOUNDED_S)
+        kind = yield from self.channel.request(command, "preparing", _read_kind, _UNBOUNDED_S)
+        for name, own in kind_of(first.host, first.device.devices).items():
+            if kind[name] != own:
+                text = f"its {name} is {kind[name]}, that of the first node is {own}"
+                raise EndedError(Ending.NODE_FAIL, self.channel.named(text))
 
     def _read_ready(self, fields: Fields, _answer: Answer) -> None:
         fields.count("pid")
@@ -182,10 +188,21 @@ def _read_nothing(_fields: Fields, _answer: Answer) -> None:
     pass
 
 
-def _read_node(fields: Fields, _answer: Answer) -> None:
-    fields.table("host")
+def kind_of(host: Mapping[str, Any], devices: Sequence[Mapping[str, Any]]) -> dict[str, str]:
+    """Return what all nodes of a side have in common, as texts by what a person calls them."""
+    return {
+        "processor": str(host["cpu"]),
+        "machine type": str(host["machine"]),
+        "kernel": str(host["kernel"]),
+        "number of processors": str(len(host["affinity"])),
+        "devices": ", ".join(sorted(f"{one['name']} {one['driver']}".strip() for one in devices)) or "unknown",
+    }
+
+
+def _read_kind(fields: Fields, _answer: Answer) -> dict[str, str]:
+    found = kind_of(fields.table("host"), fields.items("devices"))
     fields.text("device")
-    fields.items("devices")
+    return found
 
 
 def _read_output(fields: Fields, _answer: Answer) -> bytes:
@@ -267,6 +284,8 @@ class Links:
 
     allocation: Allocation
     protocol: Protocol
+    place: Place
+    """The first node."""
     environment: Mapping[str, str]
     """The parent's."""
     signals: Signals
@@ -286,7 +305,7 @@ class Links:
         try:
             for node in new:
                 self._links[node] = Link(node, self._reaching(node), self.log, self.signals)
-            finish_all([Begun(self._links[node].prepare(plan)) for node in new])
+            finish_all([Begun(self._links[node].prepare(plan, self.place)) for node in new])
         except BaseException as error:
             for node in new:
                 self._give_up(node, error)

@@ -54,6 +54,7 @@ def _links(context: Context) -> Links:
         context.further.links = Links(
             allocation=context.allocation,
             protocol=context.protocol,
+            place=context.place,
             environment=context.environment,
             signals=context.signals,
             log=context.log,

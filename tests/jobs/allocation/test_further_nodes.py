@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from jobs.allocation.links import kind_of
 from tests.support.harness import LIMITS, PAIR, SOLO, Bench, make_attempt
 from tests.support.ranks import make_ranked_bench, misbehaving, pretend_nodes
 
@@ -131,3 +132,14 @@ def test_several_nodes_need_a_slurm_job(tmp_path: Path) -> None:
     assert (receipt.ending, receipt.reason) == (
         "harness_error", "2 nodes are asked for, and only a Slurm job has several"
     )  # fmt: skip
+
+
+def test_what_nodes_of_a_side_have_in_common_is_named() -> None:
+    host = {"cpu": "X", "machine": "m", "kernel": "6", "affinity": [0, 1]}
+    gpu = {"name": "H", "driver": "5", "uuid": "GPU-1"}
+    kind = kind_of(host, [gpu, {**gpu, "uuid": "GPU-2"}])
+    assert kind == kind_of({**host, "affinity": [2, 3], "node": "n2"}, [{**gpu, "uuid": "GPU-3"}, gpu])
+    assert kind["devices"] == "H 5, H 5"
+    for changes in ({"cpu": "Y"}, {"kernel": "5"}, {"affinity": [0]}):
+        assert kind != kind_of({**host, **changes}, [gpu, gpu])
+    assert kind != kind_of(host, [gpu])
