@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
+from itertools import chain
 from typing import Any, NamedTuple
 
 from acceptance.formats import (
@@ -17,6 +18,7 @@ from acceptance.formats import (
     TABLES,
     VACUITY,
     WINDOWS,
+    Column,
     Fault,
     Kind,
     Row,
@@ -182,22 +184,33 @@ def _count(text: str) -> int | str:
     return int(text) if text else text
 
 
-_CONVERT: Mapping[Kind, Callable[[str], Any]] = {
-    Kind.TEXT: str,
-    Kind.COUNT: _count,
-    Kind.DECIMAL: _decimal,
-    Kind.FLAG: "true".__eq__,
-}
-"""From the text of a field that was found right to its value."""
+_CONVERT: Mapping[Kind, Callable[[str], Any]] = {Kind.COUNT: int, Kind.DECIMAL: Decimal, Kind.FLAG: "true".__eq__}
+"""From the text of a field that was found right to its value; text is its own."""
+_CONVERT_OPTIONAL: Mapping[Kind, Callable[[str], Any]] = {**_CONVERT, Kind.COUNT: _count, Kind.DECIMAL: _decimal}
+
+
+def _convert_of(column: Column) -> Callable[[str], Any] | None:
+    return (_CONVERT_OPTIONAL if column.optional else _CONVERT).get(column.kind)
 
 
 def _typed(table: Table, rows: Sequence[Row]) -> Iterator[tuple[Any, ...]]:
     """Yield the values of each row, in the order of the columns."""
-    converts = [_CONVERT[column.kind] for column in table.columns]
     lines = texts(rows)
-    for begin in range(0, len(lines), _LINES_AT_ONCE):
-        columns = zip(*[line.split(",") for line in lines[begin : begin + _LINES_AT_ONCE]], strict=True)
-        yield from zip(*[map(convert, fields) for convert, fields in zip(converts, columns, strict=True)], strict=True)
+    return chain.from_iterable(
+        _typed_lines(table, lines[begin : begin + _LINES_AT_ONCE]) for begin in range(0, len(lines), _LINES_AT_ONCE)
+    )
+
+
+def _typed_lines(table: Table, lines: Sequence[str]) -> Iterator[tuple[Any, ...]]:
+    columns = zip(*[line.split(",") for line in lines], strict=True)
+    converts = map(_convert_of, table.columns)
+    return zip(
+        *[
+            fields if convert is None else map(convert, fields)
+            for convert, fields in zip(converts, columns, strict=True)
+        ],
+        strict=True,
+    )
 
 
 def parse(files: Mapping[str, bytes], foreign: Iterable[str]) -> tuple[Evidence, tuple[Fault, ...]]:

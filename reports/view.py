@@ -34,6 +34,10 @@ class Column:
     """What the column means, where its title does not say it."""
 
 
+MOST_ROWS = 2000
+"""Of an auditor's table on the page: a browser is slow with more, and whoever needs them has the download."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Table:
     """One table. The first column names the row."""
@@ -49,6 +53,16 @@ class Table:
     """Whether it is an auditor's table: folded on screen, and left out of the Markdown for its CSV."""
     file: str = ""
     """Download that holds the same rows."""
+
+    @property
+    def shown(self) -> tuple[tuple[Cell, ...], ...]:
+        """The rows that the page shows: of an auditor's table that is a download as well, the first ones."""
+        return self.rows[:MOST_ROWS] if self.long and self.file else self.rows
+
+    @property
+    def num_left(self) -> int:
+        """How many rows only the download has."""
+        return len(self.rows) - len(self.shown)
 
     def __post_init__(self) -> None:
         """Refuse rows that do not fit the columns."""

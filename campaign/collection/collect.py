@@ -178,7 +178,9 @@ def _take(plans: Plans, whole: Whole, tries: Sequence[Try], found: _Found) -> No
     if first.is_open:
         found.running += 1
     else:
-        found.records[whole] = record_of(first, is_void=plans.history.is_void(*whole))
+        remembered = plans.memory.tries.get(first.key)
+        known_line = remembered.line if remembered is not None else ""
+        found.records[whole] = record_of(first, is_void=plans.history.is_void(*whole), known_line=known_line)
         found.taken[first.key] = first
     protocol = plans.frozen.protocol
     if first.sealed is not None and first.slot is not None:
@@ -281,7 +283,9 @@ def read_home(
     frozen: Frozen,
     entries: Sequence[documents.Entry],
     known: Mapping[str, str],
+    *,
     memory: Memory | None = None,
+    history: acts.History | None = None,
 ) -> _Found:
     """Read and check everything that the attempts left, but the files of checkpoints; touches nothing.
 
@@ -291,9 +295,10 @@ def read_home(
         entries: The ledger's.
         known: Receipts that earlier collections recorded.
         memory: What need not be read again; None for nothing.
+        history: What follows from the entries, if that is known.
     """
     found = _Found()
-    history = acts.fold(entries)
+    history = history or acts.fold(entries)
     plans = Plans(
         paths=paths,
         frozen=frozen,
@@ -490,7 +495,8 @@ def _memory(
         was_void = ending == Ending.VOID
         # One that has become void since is stored anew, with all its rows.
         if receipt_sha256 and not is_run and was_void == history.is_void(slot, attempt):
-            tries[AttemptKey(slot, attempt)] = Remembered(receipt_sha256=receipt_sha256, stamp=one.stamp)
+            key = AttemptKey(slot, attempt)
+            tries[key] = Remembered(receipt_sha256=receipt_sha256, stamp=one.stamp, line=one.raw)
     return Memory(care=care, tries=tries)
 
 
@@ -578,8 +584,9 @@ def collect(paths: HomePaths, ledger: Ledger, *, rebuild: bool = False, care: Ca
     with database.open_database(target, **digests) as session:
         stored = database.stored_attempts(session)
         digest = database.digest(session, stored)
-        memory = _memory(ledger, acts.fold(ledger.entries), stored, digest, care)
-        found = read_home(paths, frozen, ledger.entries, known, memory)
+        history = acts.fold(ledger.entries)
+        memory = _memory(ledger, history, stored, digest, care)
+        found = read_home(paths, frozen, ledger.entries, known, memory=memory, history=history)
         _check_checkpoints(paths, session, found)
         conflicts, has_changed = _store(paths, session, found, stored)
         _remember(paths, session, found, {} if has_changed else stored)

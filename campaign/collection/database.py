@@ -472,7 +472,7 @@ class AttemptRecord:
     tables: Mapping[str, Sequence[formats.Row]]
     """Rows by file name."""
     is_stored: bool = False
-    """Whether its rows are in the cache already, and were not parsed again: then ``tables`` is empty."""
+    """Whether the cache holds its rows and the list of its files: then ``tables`` and ``files`` are empty."""
     segments: tuple[SegmentRecord, ...] = ()
     """Of a run, in order."""
 

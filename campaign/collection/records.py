@@ -21,16 +21,27 @@ def _paths_of(sealed: SealedAttempt | None) -> dict[str, str]:
     return {"baseline_path": "", "candidate_path": "", **engaged}
 
 
-def _attempt_row(fields: Mapping[str, object], where: str) -> formats.Row:
-    """Return the line of attempts.csv for some values, through the same reader as every other line."""
+def _attempt_row(fields: Mapping[str, object], where: str, known_line: str = "") -> formats.Row:
+    """Return the line of attempts.csv for some values, through the same reader as every other line.
+
+    Args:
+        fields: The values.
+        where: What they are about, for messages.
+        known_line: A line that was read before, which need not be read again.
+    """
     table = formats.ATTEMPTS
-    text = "\n".join([",".join(table.header), ",".join(str(fields[name]) for name in table.header), ""])
-    rows, faults = formats.parse_table(table, text.encode("utf-8"), where)
+    line = ",".join([str(fields[name]) for name in _HEADER])
+    if line == known_line:
+        return formats.Rows(table=table, lines=(line,))[0]
+    rows, faults = formats.parse_table(table, f"{','.join(_HEADER)}\n{line}\n".encode(), where)
     if faults or len(rows) != 1:
         raise EvidenceError(
             f"cannot be a line of {table.file}: {'; '.join(fault.what for fault in faults)}", where=where
         )
     return rows[0]
+
+
+_HEADER = formats.ATTEMPTS.header
 
 
 def _start_of(one: Try) -> documents.Start | None:
@@ -52,7 +63,7 @@ def _ending_of(one: Try) -> tuple[formats.Ending, str]:
     return ended.ending, ended.reason
 
 
-def _row_of(one: Try, ending: formats.Ending) -> formats.Row:
+def _row_of(one: Try, ending: formats.Ending, known_line: str = "") -> formats.Row:
     start = _start_of(one)
     fields = {
         "slot": one.attempt.slot,
@@ -64,7 +75,8 @@ def _row_of(one: Try, ending: formats.Ending) -> formats.Row:
         "ending": ending.value,
         "sealed": "true" if one.sealed is not None else "false",
     }
-    return _attempt_row(fields, str(one.folder.receipt if one.sealed is not None else one.folder.root))
+    where = str(one.folder.receipt if one.sealed is not None else one.folder.root)
+    return _attempt_row(fields, where, known_line)
 
 
 def _made_void(record: AttemptRecord, one: Try) -> AttemptRecord:
@@ -77,7 +89,7 @@ def _files_of(one: Try) -> tuple[StoredFile, ...]:
     return tuple(StoredFile(name=file.name, bytes=file.bytes, sha256=file.sha256) for file in sealed)
 
 
-def record_of(one: Try, *, is_void: bool) -> AttemptRecord:
+def record_of(one: Try, *, is_void: bool, known_line: str = "") -> AttemptRecord:
     """Return what is stored of an attempt that is no run.
 
     Of one without a receipt only the scheduler knows the ending; nothing that it measured is taken.
@@ -85,21 +97,25 @@ def record_of(one: Try, *, is_void: bool) -> AttemptRecord:
     Args:
         one: The attempt, found right; it has an ending.
         is_void: Whether an amendment made it void.
+        known_line: The line of attempts.csv that the cache has of it; empty if it has none.
 
     Raises:
         EvidenceError: It cannot be a line of attempts.csv.
     """
     ending, reason = _ending_of(one)
-    record = AttemptRecord(row=_row_of(one, ending), reason=reason, tables={})
-    if one.sealed is not None:
-        record = replace(
-            record,
-            receipt_sha256=one.sealed.receipt_sha256,
-            start_sha256=one.sealed.start_sha256,
-            kind=one.sealed.receipt.kind,
-            files=_files_of(one),
-            tables=one.sealed.tables,
-            is_stored=one.sealed.is_stored,
+    row, sealed = _row_of(one, ending, known_line), one.sealed
+    if sealed is None:
+        record = AttemptRecord(row=row, reason=reason, tables={})
+    else:
+        record = AttemptRecord(
+            row=row,
+            reason=reason,
+            receipt_sha256=sealed.receipt_sha256,
+            start_sha256=sealed.start_sha256,
+            kind=sealed.receipt.kind,
+            files=() if sealed.is_stored else _files_of(one),
+            tables=sealed.tables,
+            is_stored=sealed.is_stored,
         )
     return _made_void(record, one) if is_void else record
 

@@ -39,6 +39,8 @@ class Remembered:
     """Of the receipt whose rows the cache holds."""
     stamp: str = ""
     """What the file system said of its files then; empty where that is not known."""
+    line: str = ""
+    """Its line of attempts.csv."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

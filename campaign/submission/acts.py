@@ -212,6 +212,16 @@ class History:
         """Return one attempt, or one segment of an attempt at a run; KeyError if it was never intended."""
         return self.slots[key.slot][key]
 
+    def unseen(self) -> History:
+        """Return the same without the attempts whose receipts a command has seen: nothing more can become of them."""
+        slots = {
+            slot: {key: one for key, one in own.items() if key.receipt_name not in self.sealed}
+            for slot, own in self.slots.items()
+        }
+        names = {one.allocation for own in slots.values() for one in own.values()}
+        allocations = {name: one for name, one in self.allocations.items() if name in names}
+        return replace(self, slots=slots, allocations=allocations)
+
     def is_void(self, slot: str, attempt: int) -> bool:
         """Return whether an amendment made an attempt void."""
         return attempt <= self.voided.get(slot, 0)

@@ -146,7 +146,7 @@ class Desk:
             for submission in self.history().open_submissions():
                 if submission.not_submitted is None:
                     self._reconcile(ledger, submission, say)
-            view = self.view("")
+            view = self.view("", self.history().unseen())
             record_receipts(ledger, view)
             record_endings(ledger, view)
 

@@ -11,7 +11,7 @@ from campaign.documents import Ended, JobIdentity, Protocol, Receipt, Start, Sta
 from campaign.errors import EvidenceError, StateError
 from campaign.files import read_regular, sha256_bytes
 from campaign.keys import AttemptKey
-from campaign.paths import AllocationPaths, HomePaths
+from campaign.paths import AllocationPaths, AttemptPaths, HomePaths
 from campaign.submission.acts import Allocation, Attempt, History, Submission
 from campaign.watching.asking import Told, ask_slurm
 from campaign.watching.extension import Extension, read_extension
@@ -327,6 +327,25 @@ def _check_seen(seen: str, digest: str) -> str:
     return f"a receipt with SHA-256 {seen} was seen there before, now {digest or 'there is none'}"
 
 
+def _read_seen(folder: AttemptPaths, attempt: Attempt, seen: str) -> AttemptFacts | None:
+    """Return what an attempt left of which the ledger names the receipt, and the receipt the start record.
+
+    Nothing more of it can follow, and what does not agree with its receipt is a collection's to find. None if it is not
+    the receipt that was seen, or cannot be used.
+    """
+    try:
+        data, start = read_regular(folder.receipt), read_regular(folder.start)
+    except EvidenceError:
+        return None
+    if sha256_bytes(data) != seen:
+        return None
+    receipt = Receipt.parse_again(data)
+    if sha256_bytes(start) != receipt.start_sha256 or _check_receipt(receipt, attempt):
+        return None
+    node = Start.parse_again(start).host.node
+    return AttemptFacts(began=True, node=node, receipt=receipt, receipt_sha256=seen, problem="")
+
+
 def read_attempt(paths: HomePaths, attempt: Attempt, seen: str = "") -> AttemptFacts:
     """Read what an attempt left so far.
 
@@ -339,6 +358,8 @@ def read_attempt(paths: HomePaths, attempt: Attempt, seen: str = "") -> AttemptF
         seen: SHA-256 of the receipt that an earlier command saw there; empty for none.
     """
     folder = paths.attempt(attempt.slot, attempt.attempt, attempt.segment)
+    if seen and (facts := _read_seen(folder, attempt, seen)) is not None:
+        return facts
     # First of all: every receipt that it names is there already.
     ended = _read_ended(paths.allocation(attempt.allocation))
     names = _names(folder.root)
