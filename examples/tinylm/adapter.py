@@ -1,7 +1,8 @@
 """Both backends behind the small interface that a measuring harness calls.
 
 `native` and `fast` take (config, *, seed, device) and return a Session. The corpus lies in the folder named by the
-environment variable TINYLM_DATA.
+environment variable TINYLM_DATA. Where WORLD_SIZE is more than 1, the process is one of several that train together, as
+torchrun starts them.
 """
 
 import hashlib
@@ -17,7 +18,7 @@ from torch import Tensor
 from tinylm import determinism, schedule
 from tinylm.build import make_trainer
 from tinylm.config import read_config
-from tinylm.data import IGNORED, Batch
+from tinylm.data import IGNORED, Batch, part
 from tinylm.trainer import GRADIENTS, MOMENTS, PARAMETERS
 
 DATA_VARIABLE = "TINYLM_DATA"
@@ -39,14 +40,21 @@ class Session:
 
     def __init__(self, backend: str, config: Mapping[str, Any], *, seed: int, device: str) -> None:
         self._trainer = make_trainer(
-            backend, read_config(config), folder=_data_folder(), seed=seed, device=device, stream=sys.stdout
+            backend,
+            read_config(config),
+            folder=_data_folder(),
+            seed=seed,
+            device=device,
+            stream=sys.stdout,
+            environment=os.environ,
         )
 
     def updates(self, n: int) -> tuple[int, int, int, int]:
         """Run n updates on the production path, asynchronously.
 
         Returns:
-            Updates, microbatches of all workers, updates that loss scaling skipped, and targets of all workers.
+            Updates, microbatches of all workers, updates that loss scaling skipped, and targets of all workers;
+            microbatches and targets are this process's own.
         """
         counts = self._trainer.train(n)
         return counts.updates, counts.microbatches, counts.skipped, counts.targets
@@ -76,8 +84,8 @@ class Session:
         self._trainer.load_state(tensors, step)
 
     def batch(self, step: int) -> dict[str, Tensor]:
-        """All inputs of an update: tokens and targets, int64 [microbatches, workers, batch, context]."""
-        batches = self._trainer.microbatches(step)
+        """All processes' inputs of an update: tokens and targets, int64 [microbatches, workers, batch, context]."""
+        batches = self._trainer.whole_microbatches(step)
         return {
             "tokens": torch.stack([batch.tokens for batch in batches]),
             "targets": torch.stack([batch.targets for batch in batches]),
@@ -86,10 +94,13 @@ class Session:
     def update_on(self, batch: Mapping[str, Tensor]) -> list[float]:
         """One whole local update of every worker on such inputs, consensus off; nats per target of each worker.
 
-        The tensors may be on the host or on the device.
+        The tensors may be on the host or on the device. Of several processes each takes its part of them.
         """
+        group = self._trainer.group
         tokens, targets = (batch[name].to(self._trainer.device) for name in ("tokens", "targets"))
-        self._trainer.local_update([_batch(*pair) for pair in zip(tokens, targets, strict=True)])
+        self._trainer.local_update(
+            [_batch(*pair, group.rank, group.world) for pair in zip(tokens, targets, strict=True)]
+        )
         losses: list[float] = self._trainer.losses().tolist()
         return losses
 
@@ -127,6 +138,7 @@ class Session:
         """The execution path in words, and how often it ran."""
         return {
             **self._trainer.backend.description(),
+            **self._trainer.group.description(),
             "deterministic": determinism.in_words(),
             **self._trainer.executed(),
         }
@@ -144,8 +156,15 @@ class Session:
             "random_state": hashlib.sha256(bytes(torch.get_rng_state().tolist())).hexdigest(),
         }
 
+    def examples(self, step: int) -> Iterator[int]:
+        """A number for each window of text that this process takes in an update."""
+        return self._trainer.examples(step)
+
     def save(self, folder: str | os.PathLike[str]) -> None:
-        """Write everything that the next update depends on into a folder; gradients are cleared."""
+        """Write everything that the next update depends on into a folder; gradients are cleared.
+
+        The first of several processes writes, and the others wait for it.
+        """
         self._trainer.save(Path(folder))
 
     def load(self, folder: str | os.PathLike[str]) -> None:
@@ -153,7 +172,8 @@ class Session:
         self._trainer.load(Path(folder))
 
     def close(self) -> None:
-        """Let go of the models."""
+        """Let go of the models, and of the other processes."""
+        self._trainer.close()
         del self._trainer
 
 
@@ -164,7 +184,13 @@ def _data_folder() -> Path:
     return Path(folder)
 
 
-def _batch(tokens: Tensor, targets: Tensor) -> Batch:
+def _batch(tokens: Tensor, targets: Tensor, rank: int, world: int) -> Batch:
     targets = targets.masked_fill(targets < 0, IGNORED)
-    num_targets = (targets != IGNORED).flatten(1).sum(dim=1).tolist()
-    return Batch(tokens=tokens, targets=targets, num_targets=tuple(num_targets))
+    own = part(targets, rank, world)
+    num_targets, all_targets = ((some != IGNORED).flatten(1).sum(dim=1).tolist() for some in (own, targets))
+    return Batch(
+        tokens=part(tokens, rank, world),
+        targets=own,
+        num_targets=tuple(num_targets),
+        all_targets=tuple(all_targets),
+    )

@@ -5,6 +5,8 @@ Configuration entries are given as key=value, for example:
     python train.py --backend fast --data corpus size=mini batch=8 context=128 updates_total=400
 
 With --count nothing is trained: the numbers of targets are printed as a recipe of a convergence campaign states them.
+
+Several processes that torchrun starts train together, in sync mode; the first one prints.
 """
 
 import argparse
@@ -60,10 +62,10 @@ def train(trainer: Trainer, evaluate_every: int) -> None:
     total = trainer.config.updates_total
     report_validation(trainer)
     while trainer.update < total:
-        start = time.perf_counter()
-        counts = trainer.train(min(evaluate_every, total - trainer.update))
+        start, before = time.perf_counter(), trainer.targets
+        trainer.train(min(evaluate_every, total - trainer.update))
         trainer.sync()
-        print(f"{counts.targets / (time.perf_counter() - start):.0f} targets/s")
+        print_once(trainer, f"{(trainer.targets - before) / (time.perf_counter() - start):.0f} targets/s")
         report_validation(trainer)
 
 
@@ -83,7 +85,18 @@ def count_main(config: Config, arguments: argparse.Namespace) -> int:
 def report_validation(trainer: Trainer) -> None:
     """Print the loss over the whole validation split."""
     nats, targets = trainer.evaluate()
-    print(f"update {trainer.update}  validation {nats / targets:.4f} nats/byte over {targets} bytes", flush=True)
+    print_once(trainer, f"update {trainer.update}  validation {nats / targets:.4f} nats/byte over {targets} bytes")
+
+
+def print_once(trainer: Trainer, line: str) -> None:
+    """Print what all processes would say alike."""
+    if trainer.group.rank == 0:
+        print(line, flush=True)
+
+
+def own_device(device: str) -> str:
+    """The device of this process: of several on a node each has the GPU of its number."""
+    return f"cuda:{os.environ['LOCAL_RANK']}" if device == "cuda" and "LOCAL_RANK" in os.environ else device
 
 
 def count(config: Config, folder: Path, num_updates: int, seeds: list[int]) -> bool:
@@ -114,12 +127,18 @@ def main() -> int:
         if arguments.count:
             return count_main(config, arguments)
         trainer = make_trainer(
-            arguments.backend, config, folder=arguments.data, seed=arguments.seed, device=arguments.device
+            arguments.backend,
+            config,
+            folder=arguments.data,
+            seed=arguments.seed,
+            device=own_device(arguments.device),
+            environment=os.environ,
         )
     except (ConfigError, OSError) as error:
         print(f"train: {error}", file=sys.stderr)
         return 2
     train(trainer, arguments.evaluate_every)
+    trainer.close()
     return 0
 
 

@@ -3,11 +3,12 @@
 An epoch cuts the corpus, from a random phase on, into windows of `context` targets and deals a random order of them
 out: microbatch m of worker w takes the m-th group of `batch` windows from the w-th share. Shares do not overlap. The
 last window of the corpus is shorter, unless whole windows alone are asked for; its missing targets are IGNORED, and so
-is what the configuration does not want predicted. Nothing but caches is kept between calls.
+is what the configuration does not want predicted. Processes of one training divide the windows of every microbatch:
+each takes its own stretch of them. Nothing but caches is kept between calls.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 
@@ -24,17 +25,19 @@ VALIDATION_FILE = "val.bin"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Batch:
-    """A microbatch of all workers.
+    """A microbatch of all workers, or the part of it that one of several processes takes.
 
     Attributes:
         tokens: int64 [workers, batch, context].
         targets: int64 [workers, batch, context]; IGNORED where nothing is predicted.
-        num_targets: per worker, the targets that are not IGNORED; known without reading a device.
+        num_targets: per worker, the targets here that are not IGNORED; known without reading a device.
+        all_targets: per worker, those of the whole microbatch.
     """
 
     tokens: Tensor
     targets: Tensor
     num_targets: tuple[int, ...]
+    all_targets: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,10 +71,13 @@ def mixed_seed(*parts: int) -> int:
 
 
 class Loader:
-    """Batches of one corpus for one configuration and seed."""
+    """Batches of one corpus for one configuration and seed, as one of `world` processes takes them."""
 
-    def __init__(self, config: Config, corpus: Tensor, *, seed: int, device: torch.device) -> None:
+    def __init__(
+        self, config: Config, corpus: Tensor, *, seed: int, device: torch.device, rank: int = 0, world: int = 1
+    ) -> None:
         self._config = config
+        self._rank, self._world = rank, world
         self._corpus = corpus
         self._seed = seed
         self._device = device
@@ -84,6 +90,7 @@ class Loader:
             raise ConfigError("epoch", f"the corpus holds {whole} microbatches per worker, fewer than {config.epoch}")
         self.epoch_microbatches = config.epoch or whole
         self._order = lru_cache(maxsize=2)(self._make_order)
+        self._before = lru_cache(maxsize=1)(_predicted_before)
 
     def place(self, update: int) -> Place:
         """The epoch of an update and its share of the epoch; the last update of an epoch may be smaller."""
@@ -94,9 +101,18 @@ class Loader:
         return Place(epoch=epoch, first=first, count=min(accumulation, self.epoch_microbatches - first))
 
     def microbatches(self, update: int) -> list[Batch]:
-        """All microbatches of an update, for all workers, on the device."""
-        place = self.place(update)
-        return [self._batch(place.epoch, place.first + micro) for micro in range(place.count)]
+        """This process's part of all microbatches of an update, for all workers, on the device."""
+        return [self._batch(starts, self._rank, self._world) for starts in self._starts_of(update)]
+
+    def whole_microbatches(self, update: int) -> list[Batch]:
+        """What all processes together take in an update."""
+        return [self._batch(starts, 0, 1) for starts in self._starts_of(update)]
+
+    def examples(self, update: int) -> Iterator[int]:
+        """A number for every window that this process takes in an update; no other window has it in any epoch."""
+        offset = self.place(update).epoch * len(self._corpus)
+        for starts in self._starts_of(update):
+            yield from (offset + part(starts, self._rank, self._world)).flatten().tolist()
 
     def starts(self, epoch: int, micro: int) -> Tensor:
         """Position of the first token of each window: int64 [workers, batch]."""
@@ -112,20 +128,27 @@ class Loader:
 
     def count_targets(self, num_updates: int) -> int:
         """The targets of the first updates, over all workers, without making their batches."""
-        before = None if self._predicted is None else functional.pad(self._predicted.cumsum(0), (1, 0))
-        return sum(self._count_targets(self.place(update), before) for update in range(num_updates))
+        starts = (torch.cat(self._starts_of(update)) for update in range(num_updates))
+        return sum(int(self._count_targets(some).sum()) for some in starts)
 
-    def _count_targets(self, place: Place, before: Tensor | None) -> int:
-        starts = torch.cat([self.starts(place.epoch, place.first + micro) for micro in range(place.count)])
+    def _starts_of(self, update: int) -> list[Tensor]:
+        place = self.place(update)
+        return [self.starts(place.epoch, place.first + micro) for micro in range(place.count)]
+
+    def _count_targets(self, starts: Tensor) -> Tensor:
+        """The targets of the windows that begin at `starts`, per worker, without making them."""
         rooms = _rooms(self._corpus, starts, self._config.context)
-        if before is None:
-            return int(rooms.sum())
-        return int((before[starts + 1 + rooms] - before[starts + 1]).sum())
+        if self._predicted is None:
+            return rooms.sum(dim=1)
+        before = self._before(self._predicted)
+        return (before[starts + 1 + rooms] - before[starts + 1]).sum(dim=1)
 
-    def _batch(self, epoch: int, micro: int) -> Batch:
-        return _make_batch(
-            self._corpus, self.starts(epoch, micro), self._offsets, predicted=self._predicted, device=self._device
-        )
+    def _batch(self, starts: Tensor, rank: int, world: int) -> Batch:
+        own = part(starts, rank, world)
+        batch = _make_batch(self._corpus, own, self._offsets, predicted=self._predicted, device=self._device)
+        if world == 1:
+            return batch
+        return replace(batch, all_targets=tuple(self._count_targets(starts).tolist()))
 
     def _num_windows(self, phase: int) -> int:
         room = len(self._corpus) - 1 - phase
@@ -190,7 +213,19 @@ def _make_batch(
         tokens=_moved(windows[..., :-1], device),
         targets=_moved(targets, device),
         num_targets=tuple(num_targets),
+        all_targets=tuple(num_targets),
     )
+
+
+def _predicted_before(predicted: Tensor) -> Tensor:
+    """How many bytes before each one, and before the end, are predicted."""
+    return functional.pad(predicted.cumsum(0), (1, 0))
+
+
+def part(of_all: Tensor, rank: int, world: int) -> Tensor:
+    """The stretch of the sequences [workers, batch, ...] that one of several processes takes."""
+    size = of_all.size(1) // world
+    return of_all[:, rank * size : (rank + 1) * size]
 
 
 def _rooms(corpus: Tensor, starts: Tensor, context: int) -> Tensor:

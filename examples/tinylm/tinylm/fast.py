@@ -10,6 +10,7 @@ from tinylm import consensus, model, schedule
 from tinylm.config import Config
 from tinylm.data import Batch
 from tinylm.model import EMBEDDING, HEAD
+from tinylm.parallel import ALONE, Group
 from tinylm.scaling import DeviceScale
 from tinylm.stacked import Arena, clip_per_worker, stacked_nats
 from tinylm.trainer import GRADIENTS, PARAMETERS, attention_kernel, autocast
@@ -42,16 +43,22 @@ class Fast:
         self._inverse: dict[tuple[int, ...], Tensor] = {}
         self._scale = DeviceScale(config, device) if config.loss_scale else None
         self._overflowed = torch.zeros((), device=device) if config.loss_scale else None
+        self._group: Group = ALONE
+
+    def join(self, group: Group) -> None:
+        """Add up gradients with other processes."""
+        self._group = group
 
     def local_update(self, batches: Sequence[Batch], update: int) -> Tensor:
         """Train all workers on all microbatches at once."""
         inverse = self._inverse_targets(batches)
         self.clear_gradients()
-        losses = [self._backward(batch, inverse) for batch in batches]
+        losses = torch.stack([self._backward(batch, inverse) for batch in batches]).sum(0) * inverse
+        self._group.add([*(arena.gradients for arena in self._arenas), losses])
         self._unscale()
         self._clip()
         self.step(update)
-        return torch.stack(losses).sum(0) * inverse
+        return losses
 
     def make_gradients(self) -> None:
         """One tensor per arena."""
@@ -117,7 +124,7 @@ class Fast:
 
     def description(self) -> dict[str, str]:
         """The execution path in words."""
-        sequences = self._config.workers * self._config.batch
+        sequences = self._config.workers * self._config.batch // self._group.world
         return {
             "backend": self.name,
             "stacked": "yes",
@@ -149,7 +156,7 @@ class Fast:
 
     def _inverse_targets(self, batches: Sequence[Batch]) -> Tensor:
         """1 / targets of the whole update, per worker [K]; the few patterns of full batches stay on the device."""
-        counts = tuple(map(sum, zip(*(batch.num_targets for batch in batches), strict=True)))
+        counts = tuple(map(sum, zip(*(batch.all_targets for batch in batches), strict=True)))
         if counts not in self._inverse:
             if len(self._inverse) == MOST_KEPT:
                 self._inverse.clear()

@@ -9,6 +9,7 @@ from torch import Tensor
 from tinylm import consensus, model, optim, schedule
 from tinylm.config import Config
 from tinylm.data import Batch
+from tinylm.parallel import ALONE, Group
 from tinylm.scaling import HostScale
 from tinylm.trainer import GRADIENTS, PARAMETERS, attention_kernel, autocast
 
@@ -27,10 +28,16 @@ class Native:
         self.models = [self._model(initial) for _ in range(config.workers)]
         self._optimizers = [self._optimizer(worker) for worker in self.models]
         self._scale = HostScale(config) if config.loss_scale else None
+        self._group: Group = ALONE
+
+    def join(self, group: Group) -> None:
+        """Add up gradients with other processes."""
+        self._group = group
 
     def local_update(self, batches: Sequence[Batch], update: int) -> Tensor:
         """Train each worker on its part of the microbatches."""
         losses = torch.stack([self._backward(worker, batches) for worker in range(self._config.workers)])
+        self._group.add([*self._gradients(), losses])
         if self._unscale():
             if self._config.clip:
                 for worker in self.models:
@@ -101,7 +108,7 @@ class Native:
         return {
             "backend": self.name,
             "stacked": "no",
-            "attention": attention_kernel(self._config, self._config.batch, self._device),
+            "attention": attention_kernel(self._config, self._config.batch // self._group.world, self._device),
             "optimizer": "AdamW fused" if self._fused else "AdamW default",
             "loss scaling": "on the host" if self._scale else "off",
             "clipping": "clip_grad_norm_ per worker" if self._config.clip else "off",
@@ -124,11 +131,11 @@ class Native:
         )
 
     def _backward(self, index: int, batches: Sequence[Batch]) -> Tensor:
-        """Accumulate the gradients of one worker; its nats per target."""
+        """Accumulate the gradients of one worker; the nats of these microbatches per target of the update."""
         worker = self.models[index]
         self._optimizers[index].zero_grad(set_to_none=True)
-        # All targets of the update weigh the same, whatever microbatch they stand in.
-        num_targets = max(sum(batch.num_targets[index] for batch in batches), 1)
+        # All targets of the update weigh the same, whatever microbatch they stand in, and whichever process takes them.
+        num_targets = max(sum(batch.all_targets[index] for batch in batches), 1)
         total = torch.zeros((), device=self._device)
         for batch in batches:
             with autocast(self._config.precision, self._device):
@@ -142,11 +149,12 @@ class Native:
         """Whether the gradients may be used."""
         if not self._scale:
             return True
-        overflowed = self._scale.unscale(
-            _gradient(parameter) for worker in self.models for parameter in worker.parameters()
-        )
+        overflowed = self._scale.unscale(self._gradients())
         self._scale.settle(overflowed=overflowed)
         return not overflowed
+
+    def _gradients(self) -> Iterator[Tensor]:
+        return (_gradient(parameter) for worker in self.models for parameter in worker.parameters())
 
 
 def _quantity(optimizer: torch.optim.AdamW, parameter: Tensor, quantity: str) -> Tensor:

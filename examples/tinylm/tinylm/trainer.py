@@ -14,6 +14,7 @@ from torch import Tensor
 from tinylm import checkpoint, data, model, schedule
 from tinylm.config import Config, ConfigError
 from tinylm.data import Batch, Loader
+from tinylm.parallel import ALONE, Group
 
 PARAMETERS = "parameters"
 GRADIENTS = "gradients"
@@ -27,6 +28,9 @@ class Backend(Protocol):
     """What a backend does for all workers at once; nothing here waits for the device."""
 
     name: ClassVar[str]
+
+    def join(self, group: Group) -> None:
+        """Add up the gradients of each update with those of other processes from now on."""
 
     def local_update(self, batches: Sequence[Batch], update: int) -> Tensor:
         """Accumulate, clip and step every worker on its own; nats per target of each worker [workers]."""
@@ -70,7 +74,7 @@ class Backend(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Counts:
-    """What some updates did, over all workers."""
+    """What some updates did, over all workers. Microbatches and targets are this process's own."""
 
     updates: int
     microbatches: int
@@ -115,17 +119,27 @@ class Trainer:
     """Trains with one backend. The state is the backend's tensors, the number of updates done and the loss scale."""
 
     def __init__(
-        self, config: Config, backend: Backend, *, folder: Path, seed: int, device: torch.device, stream: TextIO
+        self,
+        config: Config,
+        backend: Backend,
+        *,
+        folder: Path,
+        seed: int,
+        device: torch.device,
+        stream: TextIO,
+        group: Group = ALONE,
     ) -> None:
         self.config = config
         self.backend = backend
+        self.group = group
         self.update = 0
         self.targets = 0
         self.device = device
         self._seed = seed
         self._skipped_before = 0
         self._folder = folder
-        self._loader = Loader(config, data.read_tokens(folder / data.TRAIN_FILE), seed=seed, device=device)
+        corpus = data.read_tokens(folder / data.TRAIN_FILE)
+        self._loader = Loader(config, corpus, seed=seed, device=device, rank=group.rank, world=group.world)
         self._log = Log(stream)
         self._losses: Tensor | None = None
         self._executed = {"updates": 0, "combinations": 0}
@@ -151,7 +165,7 @@ class Trainer:
         self._losses = self.backend.local_update(batches, self.update)
         self._executed["updates"] += 1
         self.update += 1
-        self.targets += sum(sum(batch.num_targets) for batch in batches)
+        self.targets += sum(sum(batch.all_targets) for batch in batches)
 
     def skipped(self) -> int:
         """Updates since the last load that were skipped for want of finite gradients."""
@@ -170,8 +184,16 @@ class Trainer:
         self._log.flush()
 
     def microbatches(self, update: int) -> list[Batch]:
-        """The loader's batches of any update."""
+        """The loader's batches of any update, as this process takes them."""
         return self._loader.microbatches(update)
+
+    def whole_microbatches(self, update: int) -> list[Batch]:
+        """Those of all processes together."""
+        return self._loader.whole_microbatches(update)
+
+    def examples(self, update: int) -> Iterator[int]:
+        """Numbers of the windows that this process takes in any update."""
+        return self._loader.examples(update)
 
     def load_state(self, tensors: Mapping[tuple[str, int, str], Tensor], step: int) -> None:
         """Copy canonical tensors into the live ones, in place; absent moments become zero.
@@ -202,9 +224,17 @@ class Trainer:
         self._begin_at(step)
 
     def save(self, folder: Path) -> None:
-        """Write a checkpoint into a folder. Gradients are cleared, and are no part of it."""
+        """Write a checkpoint into a folder. Gradients are cleared, and are no part of it.
+
+        All processes hold the same, so the first one writes; all return when it has.
+        """
         self.sync()
         self.backend.clear_gradients()
+        if self.group.rank == 0:
+            self._write(folder)
+        self.group.wait()
+
+    def _write(self, folder: Path) -> None:
         value, streak = self.backend.scaling()
         state = checkpoint.State(
             tensors={
@@ -295,6 +325,10 @@ class Trainer:
     def executed(self) -> dict[str, int]:
         """How many updates and combinations this object ran."""
         return dict(self._executed)
+
+    def close(self) -> None:
+        """Leave the other processes."""
+        self.group.close()
 
     def _combine(self, update: int) -> None:
         if self.config.workers > 1:

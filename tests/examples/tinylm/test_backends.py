@@ -56,6 +56,10 @@ def _copy(trainer: Trainer, *quantities: str) -> dict[tuple[str, int, str], torc
     }
 
 
+def _batch(tokens: torch.Tensor, targets: torch.Tensor, num_targets: tuple[int, ...]) -> Batch:
+    return Batch(tokens=tokens, targets=targets, num_targets=num_targets, all_targets=num_targets)
+
+
 @pytest.mark.parametrize("case", CASES)
 def test_fast_equals_native_after_several_updates(make: MakeTrainer, case: str) -> None:
     native, fast = make("native", **CASES[case]), make("fast", **CASES[case])
@@ -139,11 +143,11 @@ def test_accumulation_weighs_every_target_alike(make: MakeTrainer, backend: str)
     first, second = split.microbatches(0)[0], split.microbatches(1)[0]
     mask = torch.zeros_like(second.targets, dtype=torch.bool)
     mask[1, :, 4:] = True
-    second = Batch(tokens=second.tokens, targets=second.targets.masked_fill(mask, -1), num_targets=(48, 12, 48, 48))
-    both = Batch(
-        tokens=torch.cat([first.tokens, second.tokens], 1),
-        targets=torch.cat([first.targets, second.targets], 1),
-        num_targets=(96, 60, 96, 96),
+    second = _batch(second.tokens, second.targets.masked_fill(mask, -1), (48, 12, 48, 48))
+    both = _batch(
+        torch.cat([first.tokens, second.tokens], 1),
+        torch.cat([first.targets, second.targets], 1),
+        (96, 60, 96, 96),
     )
     split.local_update([first, second])
     whole.local_update([both])
@@ -233,7 +237,7 @@ def test_only_matrices_of_attention_and_mlp_decay(make: MakeTrainer, backend: st
     trainer = make(backend, weight_decay=0.5, lr=0.1, warmup=0, **PACKED4)
     before = _copy(trainer, PARAMETERS)
     batch = trainer.microbatches(0)[0]
-    nothing = Batch(tokens=batch.tokens, targets=torch.full_like(batch.targets, -1), num_targets=(1, 1, 1, 1))
+    nothing = _batch(batch.tokens, torch.full_like(batch.targets, -1), (1, 1, 1, 1))
     trainer.local_update([nothing])
     for key, value in _copy(trainer, PARAMETERS).items():
         decays = ("qkv" in key[2]) or ("out" in key[2]) or ("up" in key[2]) or ("down" in key[2])
