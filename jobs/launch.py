@@ -20,6 +20,10 @@ if TYPE_CHECKING:
 
 PACKAGE = "campaign_harness"
 """A name that no user's package has: theirs may well be called jobs."""
+COMPILED = "compiled"
+"""Folder of bytecode in a private copy, made by the parent; see allocation/compiled.py."""
+FROM_COPIES = ("worker", "compare")
+"""What a parent starts from its private copy of the harness, whose every entry it has checked or made."""
 
 
 def use_installed_standard_library() -> None:
@@ -80,7 +84,11 @@ def main(arguments: list[str]) -> int:
         return 2
     given, writes = sys.pycache_prefix, not sys.dont_write_bytecode
     use_installed_standard_library()
-    load_package(os.path.dirname(os.path.realpath(__file__)), given, writes=writes)  # noqa: PTH120 - as above
+    folder = os.path.dirname(os.path.realpath(__file__))  # noqa: PTH120 - as above
+    own = os.path.join(folder, COMPILED)  # noqa: PTH118 - as above
+    if arguments[:1] and arguments[0] in FROM_COPIES and os.path.isdir(own):  # noqa: PTH112 - as above
+        given, writes = own, False
+    load_package(folder, given, writes=writes)
     command = __import__(f"{PACKAGE}.command", fromlist=["main"])
     return int(command.main(arguments))
 

@@ -260,7 +260,15 @@ def start_sides(folder: Path, options: argparse.Namespace) -> list[Process]:
     for noise in (0.0, NOISE):
         config = {"workers": options.workers, "shapes": shapes(options.scale), "noise": noise, "step": 0.5 + noise}
         side = Process("worker", folder)
-        side.ask("import", adapter="adapter:build", paths=[str(folder)], private=[str(folder)])
+        side.ask(
+            "import",
+            adapter="adapter:build",
+            paths=[str(folder)],
+            private=[str(folder)],
+            matched=True,
+            declared=[],
+            log="",
+        )
         side.ask("build", config=config, seed=1, device=options.device)
         side.ask("update", path=str(folder / "batch"))
         sides.append(side)

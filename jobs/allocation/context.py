@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..common.endings import EndedError, Ending
-from ..common.plan import OF_RECIPES, Allocation, PlannedAttempt, Protocol
+from ..common.plan import CASES, OF_RECIPES, Allocation, PlannedAttempt, Protocol
 from ..measurement.session import Setting
 from ..processes.environment import SideFolders, build_environment, own_environment
 from ..processes.keeper import Command, kill_descendants
@@ -128,6 +128,7 @@ def set_up(context: Context, planned: PlannedAttempt, side: str, rank: Rank | No
             ),
             opened=folders.opened,
             is_full=context.workspace.is_full,
+            is_matched=planned.kind in CASES or (planned.kind == "pilot" and protocol.numerical is not None),
             container_sha256=container_sha256,
             rank=rank,
         )

@@ -5,21 +5,22 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
-from ..cases.inputs_recorder import InputsRecorder
-from ..cases.run import Bench, CaseRecord, begin_record, run_case
 from ..common.endings import EndedError, Ending
-from ..common.layout import COMPARER, AttemptFolder, inputs_folder
-from ..common.plan import CASES, RESUMPTION, RUN, PlannedAttempt, Recipe
+from ..common.layout import AttemptFolder
+from ..common.plan import CASES, PlannedAttempt, Recipe
 from ..measurement.measuring import measure_side, run_pilot
 from ..measurement.session import SideRecord, running
 from ..processes.sidelog import SideLog
-from ..runs.pilot import run_recipe_pilot
-from ..runs.resumption import run_resumption
-from ..runs.run import RunBench, RunRecord, run_segment
-from ..runs.run import begin_record as begin_run
-from .context import Context, comparer_command, private_folders, set_up, undisturbed
+from .context import Context, set_up, undisturbed
 from .surroundings import find_differences
+
+if TYPE_CHECKING:
+    # A job makes attempts of few kinds, and loading what the others need takes longer than a small measurement.
+    from ..cases.inputs_recorder import InputsRecorder
+    from ..cases.run import CaseRecord
+    from ..runs.run import RunRecord
 
 MEASURED = ("solo", "pair", "control_pair")
 """The kinds that are compared by time."""
@@ -51,7 +52,7 @@ def run_sides(context: Context, planned: PlannedAttempt, folder: AttemptFolder, 
     """
     context.check_data()
     if planned.kind in CASES:
-        _run_case(context, planned, folder, made)
+        _run_both(context, planned, folder, made)
         return
     for position, side in enumerate(planned.order, start=1):
         context.signals.check()
@@ -69,6 +70,22 @@ def run_sides(context: Context, planned: PlannedAttempt, folder: AttemptFolder, 
     if planned.kind in MEASURED:
         # Whoever came to the node meanwhile was measured as well.
         context.standing.check()
+
+
+def _run_both(context: Context, planned: PlannedAttempt, folder: AttemptFolder, made: Made) -> None:
+    """Run both sides of a case at once."""
+    from .of_cases import run_both  # noqa: PLC0415 - by need, as is said above
+
+    run_both(context, planned, folder, made)
+    for record in made.records:
+        _say_how_long(context, planned, record)
+
+
+def _run_recipe(context: Context, planned: PlannedAttempt, recipe: Recipe, folder: AttemptFolder, made: Made) -> None:
+    """Run the one side of an attempt at a recipe."""
+    from .of_recipes import run_recipe  # noqa: PLC0415 - by need, as is said above
+
+    run_recipe(context, planned, recipe, folder, made)
 
 
 def _run_several(context: Context, planned: PlannedAttempt, folder: AttemptFolder, made: Made) -> None:
@@ -112,79 +129,20 @@ def _run_one(context: Context, planned: PlannedAttempt, folder: AttemptFolder, r
         contextlib.closing(log),
     ):
         if planned.kind == "pilot":
-            records_inputs = context.protocol.numerical is not None and record.side == "baseline"
-            workload = context.protocol.workloads[planned.workload]
-            recorder = InputsRecorder(workload, inputs_folder(context.allocation.home), context.workspace.root)
-            run_pilot(setting, record, log, context.signals, recorder=recorder if records_inputs else None)
-            recorder.verify_again()
+            recorder = _recorder(context, planned, record.side)
+            run_pilot(setting, record, log, context.signals, recorder=recorder)
+            if recorder is not None:
+                recorder.verify_again()
         else:
             look = context.surroundings.read
             opened = running(setting, record, log, context.signals)
             measure_side(opened, record, context.signals, updates=planned.updates, look=look)
 
 
-def _run_recipe(context: Context, planned: PlannedAttempt, recipe: Recipe, folder: AttemptFolder, made: Made) -> None:
-    """Run one segment of a run, a resumption, or the pilot of a recipe."""
-    rules, (record,) = context.protocol.convergence, made.records
-    if rules is None:
-        raise ValueError("the protocol declares no convergence family")
-    log = SideLog(folder.log(record.side), context.protocol.limits.log_bytes)
-    with (
-        context.workspace.private_folder() as private,
-        undisturbed(context, planned, record.side),
-        contextlib.closing(log),
-    ):
-        bench = RunBench(
-            allocation=context.allocation,
-            planned=planned,
-            recipe=recipe,
-            checkpoint_s=rules.checkpoint_s,
-            folder=folder,
-            private=private,
-            setting_of=lambda: set_up(context, planned, record.side),
-            log=log,
-            signals=context.signals,
-            check_data=context.check_data,
-            say=lambda text: context.log.write(f"{planned.name}: {text}"),
-        )
-        if planned.kind == RUN:
-            made.run = begin_run(planned, recipe)
-            run_segment(bench, made.run, record)
-        elif planned.kind == RESUMPTION:
-            run_resumption(bench, record)
-        else:
-            run_recipe_pilot(bench, record)
+def _recorder(context: Context, planned: PlannedAttempt, side: str) -> InputsRecorder | None:
+    """Return what records the canonical inputs; None where nobody needs them."""
+    if context.protocol.numerical is None or side != "baseline":
+        return None
+    from .of_cases import make_recorder  # noqa: PLC0415 - by need, as is said above
 
-
-def _run_case(context: Context, planned: PlannedAttempt, folder: AttemptFolder, made: Made) -> None:
-    """Run both sides of a case, and the process that compares them."""
-    rules = context.protocol.numerical
-    if rules is None:
-        raise ValueError("the protocol declares no numerical family")
-    made.case = begin_record(planned, rules)
-    made.records += [SideRecord(side=side, position=place) for place, side in enumerate(planned.order, start=1)]
-    most_bytes = context.protocol.limits.log_bytes
-    with (
-        context.workspace.private_folder() as private,
-        private_folders(context) as folders,
-        undisturbed(context, planned, " and ".join(planned.order)),
-        contextlib.ExitStack() as stack,
-    ):
-        logs = {name: SideLog(folder.log(name), most_bytes) for name in (*planned.order, COMPARER)}
-        for log in logs.values():
-            stack.callback(log.close)
-        bench = Bench(
-            planned=planned,
-            protocol=context.protocol,
-            rules=rules,
-            inputs=inputs_folder(context.allocation.home),
-            private=private,
-            setting_of=lambda side: set_up(context, planned, side),
-            referee=comparer_command(context, folders),
-            logs=logs,
-            signals=context.signals,
-            is_confined=any(context.allocation.side(side).launch for side in planned.order),
-        )
-        run_case(bench, made.case, made.records)
-    for record in made.records:
-        _say_how_long(context, planned, record)
+    return make_recorder(context, planned)

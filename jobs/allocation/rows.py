@@ -4,16 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
-from ..cases.case import Findings
 from ..common.layout import BASELINE, CONVERGENCE, CURVES, NUMERICAL, PAIRS, TENSORS, VACUITY, WINDOWS
 from ..common.plan import Allocation, PlannedAttempt, Workload
 from ..common.tables import Cell
 from ..measurement.blocks import Measurement
 from ..measurement.session import SideRecord
-from ..runs.run import RunRecord
 from .receipts import Place
+
+if TYPE_CHECKING:
+    # Loaded where a job has such attempts; see kinds.py.
+    from ..cases.case import Findings
+    from ..runs.run import RunRecord
 
 Tables: TypeAlias = dict[str, list[dict[str, Cell]]]
 """Rows by file name."""

@@ -81,7 +81,8 @@ def walk_from(top: Path) -> Iterator[tuple[str, os.stat_result]]:
     yield str(top), status
     if stat.S_ISDIR(status.st_mode):
         for path, below in walk(top):
-            yield str(top / os.fsdecode(path)), below
+            # Joined as text: there are hundreds, looked at after each side.
+            yield f"{top}/{os.fsdecode(path)}", below
 
 
 def read_tree(root: Path, between: Callable[[], None] = nothing) -> list[Entry]:
@@ -172,18 +173,19 @@ def _stamps(root: Path) -> dict[bytes, tuple[int, ...]]:
         return {}
 
 
-def _copy_file(source: Path, target: Path, entry: Entry) -> None:
+def _copy_file(source: Path | str, target: Path | str, mode: str) -> str:
+    """Copy a file; return the SHA-256 of what was copied."""
     digest = hashlib.sha256()
     read_fd = os.open(source, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
-    with os.fdopen(read_fd, "rb", buffering=0) as reading, target.open("xb", buffering=0) as writing:
+    write_fd = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    with os.fdopen(read_fd, "rb", buffering=0) as reading, os.fdopen(write_fd, "wb", buffering=0) as writing:
         while chunk := reading.read(CHUNK):
             digest.update(chunk)
             view = memoryview(chunk)
             while view:
                 view = view[writing.write(view) :]
-        os.fchmod(writing.fileno(), 0o555 if entry.mode == "755" else 0o444)
-    if digest.hexdigest() != entry.sha256:
-        raise TreeError(f"{source}: its SHA-256 is {digest.hexdigest()}, frozen is {entry.sha256}")
+        os.fchmod(writing.fileno(), 0o555 if mode == "755" else 0o444)
+    return digest.hexdigest()
 
 
 def _copy_link(source: Path, target: Path, entry: Entry) -> None:
@@ -191,6 +193,29 @@ def _copy_link(source: Path, target: Path, entry: Entry) -> None:
     if hashlib.sha256(text).hexdigest() != entry.sha256:
         raise TreeError(f"{source}: the link says something else than what was frozen")
     os.symlink(text, os.fsencode(target))  # noqa: PTH211 - bytes, not text
+
+
+def _copy_entry(source: Path, target: Path, entry: Entry) -> None:
+    if entry.type == "d":
+        target.mkdir()
+    elif entry.type == "l":
+        _copy_link(source, target, entry)
+    elif (sha256 := _copy_file(source, target, entry.mode)) != entry.sha256:
+        raise TreeError(f"{source}: its SHA-256 is {sha256}, frozen is {entry.sha256}")
+
+
+def _check(source: Path, entries: Sequence[Entry], sha256: str) -> None:
+    if (found := tree_digest(entries)) != sha256:
+        raise TreeError(f"the list of files of {source} has the digest {found}, frozen is {sha256}")
+
+
+def _close(target: Path) -> PrivateCopy:
+    """Make a copy read-only and take down how it is."""
+    for path, status in walk(target):
+        if stat.S_ISDIR(status.st_mode):
+            (target / os.fsdecode(path)).chmod(0o555)
+    target.chmod(0o555)
+    return PrivateCopy(root=target, stamps=_stamps(target))
 
 
 def materialise(
@@ -208,34 +233,59 @@ def materialise(
     Raises:
         TreeError: The tree or its list is not what was frozen.
     """
-    if tree_digest(entries) != sha256:
-        raise TreeError(f"the list of files of {source} has the digest {tree_digest(entries)}, frozen is {sha256}")
+    _check(source, entries, sha256)
     target.mkdir()
-    ordered = sorted(entries, key=lambda item: item.path)
     try:
-        for entry in ordered:
+        for entry in sorted(entries, key=lambda item: item.path):
             between()
             name = os.fsdecode(entry.path)
-            if entry.type == "d":
-                (target / name).mkdir()
-            elif entry.type == "l":
-                _copy_link(source / name, target / name, entry)
-            else:
-                _copy_file(source / name, target / name, entry)
+            _copy_entry(source / name, target / name, entry)
     except FileNotFoundError as error:
         raise TreeError(f"{error.filename}: is listed but not there") from error
-    for entry in reversed(ordered):
-        if entry.type == "d":
-            (target / os.fsdecode(entry.path)).chmod(0o555)
-    target.chmod(0o555)
-    return PrivateCopy(root=target, stamps=_stamps(target))
+    return _close(target)
+
+
+def copy_whole(source: Path, sha256: str, target: Path, add: Callable[[], None] = nothing) -> PrivateCopy:
+    """Copy a frozen tree of files and folders that has no list to a new folder, reading every byte once.
+
+    Args:
+        source: The frozen tree.
+        sha256: The tree digest that it shall have.
+        target: The folder to create.
+        add: Called once the copy is known to be what was frozen, before it is read-only.
+
+    Raises:
+        TreeError: The tree is not what was frozen.
+    """
+    target.mkdir()
+    entries = []
+    for path, status in walk(source):
+        name = os.fsdecode(path)
+        if stat.S_ISREG(status.st_mode):
+            mode = "755" if status.st_mode & stat.S_IXUSR else "644"
+            copied = _copy_file(f"{source}/{name}", f"{target}/{name}", mode)
+            entries.append(Entry(path=path, type="f", mode=mode, num_bytes=status.st_size, sha256=copied))
+        elif stat.S_ISDIR(status.st_mode):
+            (target / name).mkdir()
+            entries.append(Entry(path=path, type="d", mode="755", num_bytes=0, sha256=""))
+        else:
+            raise TreeError(f"{source / name}: neither a file nor a folder")
+    _check(source, entries, sha256)
+    add()
+    return _close(target)
+
+
+def _open_up(folder: str) -> None:
+    """Let the entries of a folder be listed and removed; where a link leads, nothing is touched."""
+    with contextlib.suppress(OSError):
+        if not stat.S_ISLNK(os.lstat(folder).st_mode):
+            os.chmod(folder, 0o700)  # noqa: PTH101 - there are dozens for each side
 
 
 def remove_tree(root: Path) -> None:
     """Remove a folder that may hold read-only ones; what cannot be removed stays."""
+    _open_up(str(root))
     for folder, names, _ in os.walk(root):
-        for path in (Path(folder), *(Path(folder, name) for name in names)):
-            if not path.is_symlink():
-                with contextlib.suppress(OSError):
-                    path.chmod(0o700)
+        for name in names:
+            _open_up(f"{folder}/{name}")
     shutil.rmtree(root, ignore_errors=True)

@@ -17,8 +17,9 @@ from ..common.endings import EndedError, Ending
 from ..common.plan import Runnable
 from ..common.storage import nothing
 from ..processes.environment import SideFolders
+from .compiled import write_bytecode
 from .machine import read_boot_id
-from .snapshot import PrivateCopy, TreeError, materialise, parse_listing, read_tree, remove_tree
+from .snapshot import PrivateCopy, TreeError, copy_whole, materialise, parse_listing, remove_tree
 
 LAUNCHER = "launch.py"
 _LEAST_FREE_BYTES = 1 << 20
@@ -113,7 +114,8 @@ class Workspace:
             TreeError: The harness is not the frozen one.
         """
         if sha256 not in self._copies:
-            self._copies[sha256] = materialise(source, read_tree(source), sha256, self._next("harness"))
+            copy = self._next("harness")
+            self._copies[sha256] = copy_whole(source, sha256, copy, lambda: write_bytecode(source, copy))
         return self._copies[sha256]
 
     def snapshot(self, runnable: Runnable, between: Callable[[], None] = nothing) -> PrivateCopy:

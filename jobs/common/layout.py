@@ -21,6 +21,8 @@ RESUMPTION = "resumption.json"
 """What a side did after it had loaded a checkpoint of either side, beside the receipt of its resumption."""
 COMPARER = "comparer"
 """Whose log stands beside the sides'."""
+COMPILED = "compiled"
+"""Folder of bytecode in a job's private copy of the harness."""
 _PART = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 
 

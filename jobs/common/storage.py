@@ -11,6 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 _CHUNK_BYTES = 1 << 20
+_LEAST_CHUNK_BYTES = 1 << 12
 
 
 def sha256_bytes(data: bytes) -> str:
@@ -30,10 +31,11 @@ def sha256_file(path: Path | bytes, between: Callable[[], None] = nothing) -> st
         between: Called after every MiB: what takes minutes must end when the job is told to stop.
     """
     digest = hashlib.sha256()
-    buffer = bytearray(_CHUNK_BYTES)
-    view = memoryview(buffer)
     descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
     with os.fdopen(descriptor, "rb", buffering=0) as stream:
+        # Most files are small, and a large buffer is filled with zeros first.
+        buffer = bytearray(min(max(os.fstat(descriptor).st_size, _LEAST_CHUNK_BYTES), _CHUNK_BYTES))
+        view = memoryview(buffer)
         while count := stream.readinto(buffer):
             digest.update(view[:count])
             between()

@@ -6,7 +6,7 @@ import contextlib
 import hashlib
 import os
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -17,7 +17,7 @@ from ..common.strict import MOST_COUNT, Fields, compact_json, plain_unicode
 from ..processes import opened, origins
 from ..processes.affinity import read_affinity
 from ..processes.channel import Answer, Channel, Ears
-from ..processes.keeper import Command, Exit, Keeper, descendants
+from ..processes.keeper import Command, Exit, Keeper, descendants, is_descendant
 from ..processes.sidelog import Output
 from ..processes.steps import Step
 from .blocks import Block, Calibration, Measurement, check_block, check_processor_time
@@ -160,6 +160,8 @@ class Setting:
     """Where processes that its worker forks note what they open."""
     is_full: Callable[[], bool]
     """Whether the disk of the private folders is."""
+    is_matched: bool = True
+    """Whether the side is asked for state and for updates on given inputs."""
     container_sha256: str = ""
     """Of the image that the side runs in; empty where none was declared."""
     rank: Rank | None = None
@@ -307,6 +309,7 @@ class Session:
         command = {
             "do": "import",
             "adapter": self.setting.runnable.adapter,
+            "matched": self.setting.is_matched,
             "paths": [str(self.setting.tree / folder) for folder in self.setting.runnable.python_path],
             "private": list(self.setting.private),
             "declared": list(self._declared()),
@@ -409,8 +412,9 @@ class Session:
         """Look where the side's code came from, let it close, and wait until its worker has ended."""
         command = {"do": "inspect"}
         foreign, files, self.record.versions = yield from self.ask(command, "inspection", _read_inspection)
-        self._refuse_foreign((*foreign, *self._foreign_libraries()))
-        self._refuse_undeclared((*files, *self._held_files()))
+        maps = {pid: _maps(pid) for pid in sorted(self._side_pids())}
+        self._refuse_foreign((*foreign, *self._foreign_libraries(maps)))
+        self._refuse_undeclared((*files, *self._held_files(maps)))
         yield from self.ask({"do": "close"}, "close", lambda _fields, _answer: None)
         self._channel.await_exit(self.setting.limits.stall_s)
 
@@ -421,7 +425,11 @@ class Session:
 
     def affinity(self) -> str:
         """Return the processors of the worker; empty within a container, whose numbers mean nothing here."""
-        return read_affinity(self._worker_pid) if self._worker_pid in self._side_pids() else ""
+        return read_affinity(self._worker_pid) if self._is_worker_seen() else ""
+
+    def _is_worker_seen(self) -> bool:
+        """Return whether the number that the worker says is its own is that of a process of the side here."""
+        return self._worker_pid > 0 and is_descendant(self._worker_pid, self._keeper_pid)
 
     def _side_pids(self) -> set[int]:
         return descendants(self._keeper_pid)
@@ -432,40 +440,55 @@ class Session:
         Within a container the worker's own number means nothing here; then the largest of the side's processes stands
         for it.
         """
-        pids = self._side_pids()
-        chosen = {self._worker_pid} if self._worker_pid in pids else pids
+        chosen = {self._worker_pid} if self._is_worker_seen() else self._side_pids()
         return max([_high_water_bytes(pid) for pid in chosen], default=0)
 
     def _has_other_user(self) -> bool:
         """Return whether every process of the side runs as another user than this one."""
+        if self._is_worker_seen() and _user_of(self._worker_pid) == os.getuid():
+            return False
         users = set()
         for pid in self._side_pids():
-            with contextlib.suppress(OSError):
-                users.add(Path(f"/proc/{pid}").stat().st_uid)
+            if (user := _user_of(pid)) is not None:
+                users.add(user)
         return bool(users) and os.getuid() not in users
 
-    def _held_files(self) -> list[str]:
+    def _held_files(self, maps: Mapping[int, str]) -> list[str]:
         """Return what the side's processes hold open or mapped, and that was there before they were.
 
         Behind a launch prefix these are also files of a container's own, which is not looked into.
         """
         found: set[str] = set()
-        for pid in () if self.setting.runnable.launch else self._side_pids():
+        for pid, text in () if self.setting.runnable.launch else maps.items():
+            found |= opened.mapped_files(text)
             with contextlib.suppress(OSError):
-                maps = Path(f"/proc/{pid}/maps").read_text(encoding="utf-8", errors="replace")
-                found |= opened.mapped_files(maps) | opened.open_files(pid)
+                found |= opened.open_files(pid)
         return sorted(plain_unicode(path) for path in opened.older_than(found, self._began_ns))
 
-    def _foreign_libraries(self) -> list[str]:
+    def _foreign_libraries(self, maps: Mapping[int, str]) -> list[str]:
         declared = self.setting.environment.get("LD_LIBRARY_PATH", "").split(":")
         roots = [path for name in ("standard", "packages", "libraries") for path in self._roots[name]]
         allowed = [os.path.realpath(path) for path in (*roots, *filter(None, declared))]
         found: dict[str, None] = {}
-        for pid in sorted(self._side_pids()):
-            with contextlib.suppress(OSError):
-                maps = Path(f"/proc/{pid}/maps").read_text(encoding="utf-8", errors="replace")
-                found.update(dict.fromkeys(origins.find_foreign_libraries(maps, (*self.setting.private, *allowed))))
+        for text in maps.values():
+            found.update(dict.fromkeys(origins.find_foreign_libraries(text, (*self.setting.private, *allowed))))
         return [f"shared library: {path}" for path in found]
+
+
+def _user_of(pid: int) -> int | None:
+    """Return the user of a process; None if it is gone."""
+    try:
+        return Path(f"/proc/{pid}").stat().st_uid
+    except OSError:
+        return None
+
+
+def _maps(pid: int) -> str:
+    """Return what a process has mapped; nothing of one that is gone, or cannot be looked at."""
+    try:
+        return Path(f"/proc/{pid}/maps").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return ""
 
 
 def _named_files(command: dict[str, Any]) -> Iterator[str]:

@@ -42,6 +42,8 @@ def parse_mark(text: str) -> Mark | None:
 def find_mark(environ: bytes) -> Mark | None:
     """Return the mark of a process by the bytes of its /proc/PID/environ; None if it has none."""
     prefix = VARIABLE.encode() + b"="
+    if prefix not in environ:
+        return None
     for entry in environ.split(b"\0"):
         if entry.startswith(prefix):
             return parse_mark(entry.removeprefix(prefix).decode("utf-8", "replace"))

@@ -12,8 +12,15 @@ import sys
 import sysconfig
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from os.path import abspath, exists, isabs, realpath  # bound here: a side may replace os.path's own
-from pathlib import Path
+from os.path import (
+    abspath,
+    exists,
+    isabs,
+    islink,
+    join,
+    realpath,
+    split,
+)  # bound here: a side may replace os.path's own
 from types import ModuleType
 from typing import Any
 
@@ -87,7 +94,30 @@ def is_below(path: str, roots: Iterable[str]) -> bool:
     return any(path == root or path.startswith(root.rstrip("/") + "/") for root in roots)
 
 
-def is_own(path: str, roots: Roots, private: Sequence[str]) -> bool:
+class Resolver:
+    """Real paths of many files of few folders, each of which is looked at once."""
+
+    def __init__(self) -> None:
+        self._folders: dict[str, str] = {}
+
+    def folder(self, path: str) -> str:
+        """Return the real path of a folder."""
+        if path not in self._folders:
+            self._folders[path] = realpath(path)
+        return self._folders[path]
+
+    def file(self, path: str) -> str:
+        """Return the real path of a file.
+
+        Args:
+            path: Absolute, without "." and "..".
+        """
+        head, name = split(path)
+        found = join(self.folder(head), name)  # noqa: PTH118 - a plain function, thousands of calls
+        return realpath(found) if islink(found) else found  # noqa: PTH114 - as above
+
+
+def is_own(path: str, roots: Roots, private: Sequence[str], resolver: Resolver) -> bool:
     """Return whether a file belongs to the side.
 
     Its real path lies in the snapshot or among the installed packages; a link there that leads to a source tree does
@@ -97,12 +127,12 @@ def is_own(path: str, roots: Roots, private: Sequence[str]) -> bool:
         path: An absolute path.
         roots: The interpreter's folders.
         private: Real paths of the private folders: snapshot, caches, harness.
+        resolver: Knows the folders that were looked at before.
     """
-    real = realpath(path)
-    if is_below(real, (*private, *roots.packages)):
-        return True
     spelled = abspath(path)  # noqa: PTH100 - resolve() would follow links
-    installed = is_below(spelled, roots.packages) or is_below(realpath(str(Path(spelled).parent)), roots.packages)
+    if is_below(resolver.file(spelled), (*private, *roots.packages)):
+        return True
+    installed = is_below(spelled, roots.packages) or is_below(resolver.folder(split(spelled)[0]), roots.packages)
     return is_below(spelled, roots.standard) and not installed
 
 
@@ -128,6 +158,7 @@ def find_foreign(modules: Mapping[str, Any], roots: Roots, private: Sequence[str
     """
     judged: dict[str, bool] = {}
     found: dict[str, None] = {}
+    resolver = Resolver()
     for name, module in list(modules.items()):
         if not isinstance(module, ModuleType):
             continue
@@ -136,7 +167,7 @@ def find_foreign(modules: Mapping[str, Any], roots: Roots, private: Sequence[str
             if not isabs(path) and not exists(path):  # noqa: PTH110, PTH117 - plain functions, thousands of calls
                 continue
             if path not in judged:
-                judged[path] = is_own(abspath(path), roots, private)  # noqa: PTH100 - as above
+                judged[path] = is_own(abspath(path), roots, private, resolver)  # noqa: PTH100 - as above
             if not judged[path]:
                 found[f"{name}: {path}"] = None
     return list(found)[:MOST_LISTED]

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import concurrent.futures
 import contextlib
 import ctypes
-import datetime as dt
 import os
 import re
 import select
@@ -122,9 +120,11 @@ class Signals:
 
     def hear_during(self, work: Callable[[], T]) -> T:
         """Do work of the parent's own that takes long, and hear meanwhile: a sender may be gone when it is done."""
-        with concurrent.futures.ThreadPoolExecutor(max_workers=1) as pool:
+        from concurrent import futures  # noqa: PLC0415 - few jobs do such work, and loading it takes a while
+
+        with futures.ThreadPoolExecutor(max_workers=1) as pool:
             future = pool.submit(work)
-            while not concurrent.futures.wait([future], timeout=_HEAR_S).done:
+            while not futures.wait([future], timeout=_HEAR_S).done:
                 self._fetch()
             return future.result()
 
@@ -260,14 +260,16 @@ def _read_end(variable: str, job: Mapping[str, str]) -> float | None:
         job: Fields of ``scontrol``, with times in this host's local time. ``EndTime`` is that of the limit only while
             nobody ends the job.
     """
+    from datetime import datetime  # noqa: PLC0415 - few jobs are told to stop
+
     if variable.isdecimal():
         return float(variable)
     with contextlib.suppress(ValueError, OverflowError):
-        return dt.datetime.fromisoformat(job.get("StartTime", "")).timestamp() + _read_limit(job.get("TimeLimit", ""))
+        return datetime.fromisoformat(job.get("StartTime", "")).timestamp() + _read_limit(job.get("TimeLimit", ""))
     if job.get("JobState") == "COMPLETING":
         return None
     with contextlib.suppress(ValueError, OverflowError):
-        return dt.datetime.fromisoformat(job.get("EndTime", "")).timestamp()
+        return datetime.fromisoformat(job.get("EndTime", "")).timestamp()
     return None
 
 

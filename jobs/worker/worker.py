@@ -13,15 +13,17 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..common.strict import plain_unicode
 from ..processes import bytecode, installed, origins
 from ..processes.opened import Opened
 from ..processes.serving import SideError, serve
 from . import devices
-from .matched_updates import Matched
 from .returned import check_counts, check_engaged, check_evaluation, check_examples, check_loss, check_progress
+
+if TYPE_CHECKING:
+    from .matched_updates import Matched
 
 REQUIRED = ("updates", "sync")
 OPTIONAL = (
@@ -80,6 +82,7 @@ class Worker:
         self._function: Callable[..., Any] = _not_imported
         self._adapter: Any = None
         self._device = ""
+        self._matched_type: type[Matched] | None = None
         self._prepared: Matched | None = None
         self.is_closed = False
 
@@ -94,6 +97,11 @@ class Worker:
 
     def do_import(self, command: dict[str, Any]) -> dict[str, Any]:
         """Put the snapshot's folders first on the import path and import the adapter."""
+        if command["matched"]:
+            # Before any folder of the side is on the path, as all that the harness needs; most runs need none of it.
+            from .matched_updates import Matched  # noqa: PLC0415 - as is said
+
+            self._matched_type = Matched
         self._private = list(command["private"])
         self._opened.declare(command["declared"], self._private, command["log"])
         sys.path[:0] = command["paths"]
@@ -226,8 +234,10 @@ class Worker:
 
     @property
     def _matched(self) -> Matched:
+        if self._matched_type is None:
+            raise RuntimeError("matched updates in a run that was to have none")
         if self._prepared is None:
-            self._prepared = Matched(self._adapter, self._device)
+            self._prepared = self._matched_type(self._adapter, self._device)
         return self._prepared
 
     def _offers(self, name: str) -> bool:

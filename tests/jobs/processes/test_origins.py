@@ -79,6 +79,18 @@ def test_a_folder_whose_name_begins_alike_is_not_inside() -> None:
     assert not origins.is_below("/a/bc", ("/a/b",))
 
 
+def test_a_linked_file_and_a_file_of_a_linked_folder_are_where_the_links_lead(tmp_path: Path) -> None:
+    (tmp_path / "real").mkdir()
+    (tmp_path / "real" / "file.py").touch()
+    (tmp_path / "folder").symlink_to("real")
+    (tmp_path / "real" / "link.py").symlink_to("../folder/file.py")
+    resolver = origins.Resolver()
+    real = str(tmp_path.resolve() / "real" / "file.py")
+    for name in ("real/file.py", "folder/file.py", "folder/link.py", "real/link.py"):
+        assert resolver.file(str(tmp_path / name)) == real
+    assert resolver.folder(str(tmp_path / "folder")) == str(tmp_path.resolve() / "real")
+
+
 MAPS = """\
 55d0-55d1 r-xp 00000000 08:01 1 /home/me/project/.venv/bin/python
 7f00-7f01 r-xp 00000000 08:01 2 /usr/lib/x86_64-linux-gnu/libc.so.6

@@ -92,7 +92,9 @@ def start(folder: Path, adapter: str = ADAPTER) -> Served:
     tree.mkdir()
     (tree / "adapter.py").write_text(adapter)
     served = Served("worker", folder)
-    served.ask("import", adapter="adapter:build", paths=[str(tree)], private=[str(folder)], declared=[], log="")
+    served.ask(
+        "import", adapter="adapter:build", paths=[str(tree)], private=[str(folder)], matched=True, declared=[], log=""
+    )
     served.ask("build", config={}, seed=1, device="cpu")
     return served
 
