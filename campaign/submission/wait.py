@@ -114,6 +114,11 @@ def _hopeless_error(jobs: Mapping[str, list[str]]) -> InfrastructureError:
     )
 
 
+def _is_told(view: View) -> bool:
+    """Return whether the scheduler tells of a job that waits or runs, whatever else it does not answer."""
+    return any(status.state in (AttemptState.PENDING, AttemptState.RUNNING) for status in view.attempts.values())
+
+
 def nobody(_allocation: str) -> bool:
     """Return False: no allocation says by itself that it ended."""
     return False
@@ -180,7 +185,7 @@ def wait_for_jobs(
         if jobs and stuck_s >= SURE_S:
             raise _hopeless_error(jobs)
         stuck_s = max(stuck_s, 0.0) if jobs else -1.0
-        silent = silent + 1 if view.troubles else 0
+        silent = silent + 1 if view.troubles and not _is_told(view) else 0
         if silent >= SILENT_POLLS:
             raise InfrastructureError(
                 "the scheduler does not answer",

@@ -12,10 +12,7 @@ from dataclasses import dataclass, field
 from campaign.errors import InfrastructureError
 from campaign.submission.acts import Submission
 from campaign.watching.hopeless import DOWN, nodes_wanted
-from campaign.watching.scheduler import JOBS_SHOWN, LOOK_S, JobRecord, Slurm, Stage, newest
-
-CLOCK_SLACK_S = 300.0
-"""How far the clocks of the scheduler and of this host may be apart."""
+from campaign.watching.scheduler import CLOCK_SLACK_S, JOBS_SHOWN, LOOK_S, JobRecord, Slurm, Stage, newest
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,6 +25,8 @@ class Told:
     """What did not answer, and why."""
     is_whole: bool = False
     """Whether every source answered: only then is a job absent that none of them knows."""
+    unaccounted: str = ""
+    """Why accounting is none of the sources, where a cluster keeps no accounts; that is no trouble."""
     elsewhere: Mapping[str, str] = field(default_factory=dict)
     """By submission, why its jobs cannot be asked for: they went to another cluster."""
     arrays: frozenset[str] = frozenset()
@@ -83,6 +82,7 @@ def ask_slurm(slurm: Slurm, submissions: Mapping[str, Submission], wanted: Mappi
         records=told.records,
         troubles=(*told.troubles, *far),
         is_whole=told.is_whole,
+        unaccounted=told.unaccounted,
         elsewhere=elsewhere,
         arrays=_arrays(told.records or {}),
         down=_ask_nodes(look, told.records or {}, own),
@@ -101,21 +101,24 @@ def _ask_here(look: Slurm, submissions: Mapping[str, Submission], wanted: Mappin
     records = newest(look.queue(keys), since)
     if _open(records, wanted) == []:
         return Told(records=records, is_whole=True)
-    troubles, is_whole = [], True
+    troubles, is_whole, unaccounted = [], True, ""
     asked = list(dict.fromkeys(wanted[job] for job in _open(records, wanted)))
     try:
         # The queue is the newer source. Accounting may go on to call a job that is gone pending or running.
         records = {**newest(look.accounting(asked, now - oldest), since), **records}
     except InfrastructureError as error:
-        troubles.append(say(error))
-        is_whole = _keeps_no_accounts(look)
+        if _keeps_no_accounts(look):
+            unaccounted = say(error)
+        else:
+            troubles.append(say(error))
+            is_whole = False
     try:
         shown = _show(look, _open(records, wanted), wanted)
         records |= newest(shown, since)
     except InfrastructureError as error:
         troubles.append(say(error))
         is_whole = False
-    return Told(records=records, troubles=tuple(troubles), is_whole=is_whole)
+    return Told(records=records, troubles=tuple(troubles), is_whole=is_whole, unaccounted=unaccounted)
 
 
 def _open(records: Mapping[str, JobRecord], wanted: Collection[str]) -> list[str]:

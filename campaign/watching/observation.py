@@ -253,12 +253,12 @@ def slurm_job(submission: Submission, allocation: Allocation, started: Started |
     if record is None and started is None and told.is_whole and job.partition("_")[0] in told.arrays:
         # A task that is cancelled while it waits leaves its array without a trace; the others are still known. Where
         # no accounting says that it never ran, it may have been unable to start the harness.
-        state = "" if told.troubles else "CANCELLED"
+        state = "" if told.troubles or told.unaccounted else "CANCELLED"
         return Job(job=job, stage=JobStage.ENDED, state=state, reason="not in its array", source="squeue")
     outdated = record is not None and record.source == "sacct" and record.stage is not Stage.ENDED
     if record is None or outdated:
         said = f"not in the queue; accounting says {record.state}" if record is not None else "not in the queue"
-        reason = "; ".join([said, *told.troubles])
+        reason = "; ".join(filter(None, [said, told.unaccounted, *told.troubles]))
         # Accounting that is only silent may know how a job ended that the queue has forgotten.
         stage = JobStage.ABSENT if told.is_whole else JobStage.UNKNOWN
         return Job(job=job, stage=stage, reason=reason, source=record.source if record else "squeue")

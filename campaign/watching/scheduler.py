@@ -26,6 +26,8 @@ TIMEOUT_S = 60.0
 """For one answer, whatever its size."""
 LOOK_S = 120.0
 """For all answers of one look: no further question is asked after it."""
+CLOCK_SLACK_S = 86400.0
+"""How far the clocks of the controller and of this host may be apart: one of them may be set to another time zone's."""
 JOBS_SHOWN = 50
 """Most jobs of a look that `scontrol` is asked for, one question each."""
 DEFAULT_ARRAY_LIMIT = 1000
@@ -117,8 +119,9 @@ def run_command(command: Sequence[str], environment: Mapping[str, str], timeout_
     Raises:
         InfrastructureError: It is not installed, failed, or did not answer in time.
     """
-    # Epoch seconds: a local time would be ambiguous twice a year and wrong from another time zone.
-    variables = {**clean_environment(environment), "SLURM_TIME_FORMAT": "%s"}
+    # Epoch seconds: a local time would be ambiguous twice a year and wrong from another time zone. The tasks of an
+    # array are cut off after 64 characters unless all are asked for.
+    variables = {**clean_environment(environment), "SLURM_TIME_FORMAT": "%s", "SLURM_BITSTR_LEN": "0"}
     program = command[0]
     try:
         done = subprocess.run(
@@ -155,14 +158,15 @@ def _state(text: str) -> str:
 
 
 def tasks_of(job: str) -> Iterator[str]:
-    """Yield the job ids that one shown id stands for: ``7_[0-2,5%4]`` is four tasks."""
-    match = re.fullmatch(r"([0-9]+)_\[([0-9,-]+)(?:%[0-9]+)?\]", job)
+    """Yield the job ids that one shown id stands for: ``7_[0-2,5%4]`` is four tasks, ``7_[1-7:2]`` as well."""
+    match = re.fullmatch(r"([0-9]+)_\[([0-9,:-]+)(?:%[0-9]+)?\]", job)
     if match is None:
         yield job
         return
     for part in match[2].split(","):
-        first, _, last = part.partition("-")
-        for index in range(int(first), int(last or first) + 1):
+        ends, _, step = part.partition(":")
+        first, _, last = ends.partition("-")
+        for index in range(int(first), int(last or first) + 1, int(step or 1)):
             yield f"{match[1]}_{index}"
 
 
@@ -372,10 +376,12 @@ class Slurm:
             age_s: How long ago, in seconds, the oldest of them was submitted.
         """
         records: list[JobRecord] = []
-        # A relative start has no time zone; the hour covers clocks that differ between hosts.
-        since = f"now-{int(max(age_s, 0.0)) + 3600}seconds"
+        # Relative times have no time zone. Both ends allow for clocks that differ: what began after this host's now,
+        # by the controller's clock, would not be shown.
+        slack_s = int(CLOCK_SLACK_S)
+        period = [f"--starttime=now-{int(max(age_s, 0.0)) + slack_s}seconds", f"--endtime=now+{slack_s}seconds"]
         for batch in _batches(names):
-            command = ["sacct", "--noheader", "--parsable2", "--duplicates", "--allocations", f"--starttime={since}"]
+            command = ["sacct", "--noheader", "--parsable2", "--duplicates", "--allocations", *period]
             records += parse_sacct(self.ask([*command, f"--name={','.join(batch)}", f"--format={SACCT_FORMAT}"]))
         return records
 

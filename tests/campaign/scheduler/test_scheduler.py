@@ -11,6 +11,7 @@ import pytest
 
 from campaign.errors import InfrastructureError
 from campaign.watching.scheduler import (
+    CLOCK_SLACK_S,
     DEFAULT_ARRAY_LIMIT,
     NAMES_PER_QUESTION,
     JobRecord,
@@ -93,6 +94,11 @@ def test_a_range_of_tasks_is_expanded(shown: str) -> None:
     assert [one.job for one in records] == ["7_0", "7_1", "7_2", "7_5"]
 
 
+def test_what_is_left_of_an_array_of_which_every_other_task_ended_is_expanded() -> None:
+    records = parse_squeue("7_[0-4:2,9%20]|k|PENDING||1|N/A|Priority\n")
+    assert [one.job for one in records] == ["7_0", "7_2", "7_4", "7_9"]
+
+
 @pytest.mark.parametrize("text", ["7|k|PENDING\n", "slurm_load_jobs error: timed out\n", "a|b|c|d|e|f|g|h\n"])
 def test_an_answer_of_another_shape_is_an_error_and_not_an_empty_queue(text: str) -> None:
     with pytest.raises(InfrastructureError):
@@ -126,6 +132,9 @@ def test_questions_are_batched_by_name() -> None:
     asked = [part for command in commands.asked for part in command if part.startswith("--name=")]
     assert sorted(name for part in asked for name in part.removeprefix("--name=").split(",")) == sorted(2 * names)
     assert "--duplicates" in commands.asked[-1]
+    # A controller whose clock is ahead has jobs that began after this host's now.
+    assert f"--starttime=now-{5 + int(CLOCK_SLACK_S)}seconds" in commands.asked[-1]
+    assert f"--endtime=now+{int(CLOCK_SLACK_S)}seconds" in commands.asked[-1]
     assert "--states=all" in commands.asked[0]
 
 
@@ -174,6 +183,8 @@ def test_a_command_is_asked_for_epoch_seconds_and_gets_no_foreign_variables(tmp_
     install(tmp_path, "squeue", 'echo "$SLURM_TIME_FORMAT|$SLURM_CPU_BIND|$SBATCH_PARTITION"')
     environment = {"PATH": f"{tmp_path}:/bin:/usr/bin", "SLURM_CPU_BIND": "x", "SBATCH_PARTITION": "y"}
     assert run_command(["squeue"], environment).strip() == "%s||"
+    install(tmp_path, "squeue", 'echo "$SLURM_BITSTR_LEN"')
+    assert run_command(["squeue"], environment).strip() == "0"
 
 
 def test_a_missing_program_a_failure_and_silence_are_errors(tmp_path: Path) -> None:

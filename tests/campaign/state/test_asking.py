@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import pytest
 
@@ -127,7 +128,19 @@ def test_absence_needs_every_source_to_answer(silent: str) -> None:
 def test_a_cluster_without_accounting_has_answered_with_its_queue_and_its_controller() -> None:
     config = "ClusterName = here\nAccountingStorageType = accounting_storage/none\n"
     told = ask(Commands(sacct=InfrastructureError("sacct failed"), config=config))
-    assert job_of(told).stage is JobStage.ABSENT
+    job = job_of(told)
+    assert job.stage is JobStage.ABSENT
+    assert "sacct failed" in job.reason
+    # What does not exist is not silent: a wait that counts troubles would be given up before the job counts as lost.
+    assert told.troubles == ()
+
+
+@pytest.mark.parametrize("behind_s", [-7200.0, 7200.0])
+def test_a_job_is_known_although_the_controllers_clock_is_hours_off(behind_s: float) -> None:
+    submitted_at = 1_000_000.0 - behind_s
+    one = replace(submission(), intended_at=1_000_000.0, submitted_at=1_000_000.0)
+    commands = Commands(squeue=f"7_0|k|RUNNING|n1|{submitted_at:.0f}|N/A|None\n")
+    assert job_of(ask(commands, one), one).stage is JobStage.RUNNING
 
 
 def test_jobs_of_another_cluster_are_unknown_and_nobody_is_asked_for_them() -> None:

@@ -104,6 +104,8 @@ def test_a_task_that_its_array_no_longer_has_was_cancelled_while_it_waited() -> 
     # Without accounting it may also have failed to start the harness; one that began is not gone; silence is no word.
     unaccounted = replace(of_the_array, troubles=("sacct: no accounting here",))
     assert slurm_job(submission(), ALLOCATION, None, unaccounted).state == ""
+    none_kept = replace(of_the_array, unaccounted="sacct: accounting storage is disabled")
+    assert slurm_job(submission(), ALLOCATION, None, none_kept).state == ""
     assert slurm_job(submission(), ALLOCATION, started("1"), of_the_array).stage is JobStage.ABSENT
     silent = replace(of_the_array, is_whole=False)
     assert slurm_job(submission(), ALLOCATION, None, silent).stage is JobStage.UNKNOWN

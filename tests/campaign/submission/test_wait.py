@@ -66,6 +66,12 @@ def test_a_scheduler_that_stays_silent_ends_the_wait_and_not_the_jobs() -> None:
     assert len(slept) == SILENT_POLLS - 1
 
 
+def test_a_wait_goes_on_while_the_queue_tells_of_jobs_although_accounting_is_silent() -> None:
+    views = iter([view(AttemptState.RUNNING, "sacct: refused")] * (2 * SILENT_POLLS) + [view(AttemptState.ENDED)])
+    found = wait_for_jobs(lambda: next(views), PACE, sleep=lambda _: None, show=lambda _: None)
+    assert found.troubles == ()
+
+
 def test_a_submission_that_was_interrupted_is_not_waited_for() -> None:
     def refuse(_pause_s: float) -> None:
         raise AssertionError("waited for a job that there may not be")
