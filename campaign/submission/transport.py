@@ -148,8 +148,10 @@ def slurm_parameters(table: Mapping[str, Any], key: str, topology: tuple[int, in
         "setup": ["export PYTHONSAFEPATH=1", *table.get("setup", ())],
         "additional_parameters": extra,
     }
-    if nodes > 1:
-        parameters["srun_args"] = ["--nodes=1", "--ntasks=1"]
+    if processes > 1:
+        # Where tasks are bound to processors, srun gives one task one of them unless it is told, whatever sbatch was.
+        one_node = ["--nodes=1", "--ntasks=1"] if nodes > 1 else []
+        parameters["srun_args"] = [*one_node, f"--cpus-per-task={parameters['cpus_per_task']}"]
     for name in ("partition", "account", "qos", "constraint", "gres", "nodelist", "exclude"):
         if table.get(name):
             parameters[name] = scale_gpus(table[name], per_node) if name == "gres" else table[name]

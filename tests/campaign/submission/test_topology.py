@@ -23,7 +23,8 @@ def test_each_process_of_a_node_gets_what_one_gets_and_one_harness_starts() -> N
     found = slurm_parameters(TABLE, "key", (2, 8))
     assert (found["nodes"], found["ntasks_per_node"], found["cpus_per_task"]) == (2, 1, 12)
     assert (found["gres"], found["mem"]) == ("gpu:h100:4,nvme:200", "64GB")
-    assert found["srun_args"] == ["--nodes=1", "--ntasks=1"]
+    assert found["srun_args"] == ["--nodes=1", "--ntasks=1", "--cpus-per-task=12"]
+    assert slurm_parameters(TABLE, "key", (1, 2))["srun_args"] == ["--cpus-per-task=6"]
 
 
 @pytest.mark.parametrize(
