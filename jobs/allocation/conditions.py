@@ -79,8 +79,10 @@ class Conditions:
         return f"the processors of this job were {self.cpuset or 'unknown'}, and are {now or 'unknown'} now"
 
     def changes(self) -> list[str]:
-        """Return what is no longer as it was, in words."""
+        """Return what is no longer as it was, in words; not the processors that the whole job lost or got."""
         found = read_conditions()
+        if "cpus" in self.wanted and self.find_move():
+            found["cpus"] = self.wanted["cpus"]
         return [
             f"{name} was {_shown(wanted)}, is {_shown(found.get(name, ()))}"
             for name, wanted in self.wanted.items()

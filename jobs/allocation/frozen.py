@@ -1,4 +1,4 @@
-"""Whether what was frozen for all sides is still in the home as it was when the allocation began.
+"""Whether what was frozen for all sides, and what the harness wrote first, is still as it was in the home.
 
 A side has no business there, and whoever else changes it does harm as well. Looked at is each file's status; only one
 whose status changed is read again, so that a copy of the home by hard links, say, disturbs nothing.
@@ -22,9 +22,9 @@ from .snapshot import walk_from
 Stamp: TypeAlias = tuple[int, ...]
 
 
-def _stamps(home: Path) -> Iterator[tuple[str, Stamp]]:
+def _stamps(tops: Iterable[Path]) -> Iterator[tuple[str, Stamp]]:
     """Yield what is there, by path: its kind, and of all but a folder what tells whether it was touched."""
-    for top in frozen_paths(home):
+    for top in tops:
         # What is not there can only appear.
         with contextlib.suppress(FileNotFoundError):
             for path, status in walk_from(top):
@@ -41,26 +41,33 @@ def _digest(path: str, stamp: Stamp) -> str:
 
 @dataclass(slots=True, kw_only=True)
 class WatchedFrozen:
-    """Programs, protocol and manifest in the home."""
+    """Programs, protocol and manifest in the home, and who began the allocation."""
 
     home: Path
+    tops: tuple[Path, ...]
     stamps: dict[str, Stamp] = field(default_factory=dict)
     digests: dict[str, str] = field(default_factory=dict)
 
     @classmethod
-    def read(cls, home: Path) -> WatchedFrozen:
+    def read(cls, home: Path, started: Path | None = None) -> WatchedFrozen:
         """Take down what is there now.
+
+        Args:
+            home: The home.
+            started: The allocation's started.json. A side that could change it unblamed would have another attempt.
 
         Raises:
             OSError: It cannot be looked at.
         """
-        stamps = dict(_stamps(home))
-        return cls(home=home, stamps=stamps, digests={path: _digest(path, stamp) for path, stamp in stamps.items()})
+        tops = (*frozen_paths(home), *([started] if started is not None else []))
+        stamps = dict(_stamps(tops))
+        digests = {path: _digest(path, stamp) for path, stamp in stamps.items()}
+        return cls(home=home, tops=tops, stamps=stamps, digests=digests)
 
     def find_changes(self) -> list[str]:
         """Return what was added, removed or changed since the last look, by paths relative to the home."""
         try:
-            now = dict(_stamps(self.home))
+            now = dict(_stamps(self.tops))
         except OSError as error:
             return [f"{error.filename}: {error.strerror}"]
         paths = [path for path in sorted({*now, *self.stamps}) if now.get(path) != self.stamps.get(path)]

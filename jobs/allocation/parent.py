@@ -156,7 +156,7 @@ def prepare(allocation: plan.Allocation, job: Job, log: HarnessLog, standing: St
         conditions=job.conditions,
         log=log,
         data=WatchedData.hashed(allocation.data, job.signals.check),
-        frozen=WatchedFrozen.read(allocation.home),
+        frozen=WatchedFrozen.read(allocation.home, standing.started),
         standing=standing,
         images=job.images,
         surroundings=Surroundings(gpus=GpuReader(device.devices)),

@@ -68,6 +68,16 @@ def test_a_file_in_whose_place_there_is_a_link_to_its_like_has_changed(tmp_path:
     assert watched.find_changes() == ["protocol.json"]
 
 
+def test_who_began_the_allocation_is_watched_beside_what_is_frozen(tmp_path: Path) -> None:
+    home = make_home(tmp_path)
+    write_tree(home, {"allocations/a1/started.json": "{}", "allocations/a2/started.json": "{}"})
+    watched = WatchedFrozen.read(home, home / "allocations/a1/started.json")
+    edited(home / "allocations/a2/started.json")
+    assert watched.find_changes() == []
+    edited(home / "allocations/a1/started.json")
+    assert watched.find_changes() == ["allocations/a1/started.json"]
+
+
 def test_a_link_that_says_what_digest_the_file_had_is_no_such_file(tmp_path: Path) -> None:
     home = make_home(tmp_path)
     watched = WatchedFrozen.read(home)

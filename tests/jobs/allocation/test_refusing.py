@@ -144,7 +144,7 @@ def test_a_job_that_the_scheduler_restarted_begins_nothing(tmp_path: Path) -> No
 
 
 @pytest.mark.slow
-def test_a_pair_whose_allocation_another_job_began_meanwhile_is_worth_nothing(tmp_path: Path) -> None:
+def test_a_side_that_makes_its_allocation_look_like_another_jobs_gets_no_other_attempt(tmp_path: Path) -> None:
     head = "import json, pathlib"
     body = (
         "def close(self):\n    path = pathlib.Path(self.config['started'])\n"
@@ -155,8 +155,8 @@ def test_a_pair_whose_allocation_another_job_began_meanwhile_is_worth_nothing(tm
     config = {"tokens": 5, "started": str(started)}
     bench = make_bench(tmp_path, misbehaving(body, head=head), config=config, reads=(str(started),))
     receipt = receipt_of(bench)
-    assert receipt.ending is Ending.NODE_FAIL
-    assert "begun by local job 18 on" in receipt.reason
+    assert receipt.ending is Ending.INTERFERENCE
+    assert "while baseline ran, allocations/a00001/started.json in the home changed" in receipt.reason
     assert [side.side for side in receipt.sides] == ["baseline"]
     assert bench.ended().receipts.keys() == {f"{PAIR.slot}/1"}
 

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -99,3 +100,11 @@ def test_what_ends_the_allocation_meanwhile_ends_the_waiting(tmp_path: Path) -> 
 
     with pytest.raises(EndedError, match="stopped"):
         make(tmp_path, find_orphans=lambda _mark: [ORPHAN], pause=stop).check()
+
+
+def test_processors_that_the_whole_job_lost_are_no_sides_doing_and_those_that_the_harness_lost_are() -> None:
+    cpus = tuple(sorted(os.sched_getaffinity(0)))
+    before = {"cpus": (*cpus, max(cpus) + 1)}
+    assert Conditions(before, "0-9", lambda: "0").changes() == []
+    (change,) = Conditions(before, "0-9", lambda: "0-9").changes()
+    assert change.startswith("cpus was")
