@@ -1429,6 +1429,17 @@ class ConditionRemark(Document):
     what: tuple[str, ...]
 
 
+class ExchangeSummary(Document):
+    """How the processes of one side of a workload exchanged what they computed, in its adapter's words."""
+
+    workload: str
+    side: SideName
+    exchange: str
+    """What carried it; empty where the adapter does not say."""
+    synchronisation: str
+    """When that happened; empty as before."""
+
+
 class Provenance(Document):
     """provenance.json: what a report says beside the verdict. Acceptance never reads it."""
 
@@ -1459,6 +1470,8 @@ class Provenance(Document):
     """The distinct machines of the attempts, by node."""
     conditions: tuple[ConditionRemark, ...] = ()
     """Measurements whose sides ran differently, although they were given the same; in order."""
+    exchanges: tuple[ExchangeSummary, ...] = ()
+    """Of the pairs of workloads of several processes, by workload and side."""
     platforms: tuple[Platform, ...] | None = None
     """Of all sides of the campaign, in the order in which they were used; None in what was written before."""
     frozen_on: dict[Literal["baseline", "candidate"], FrozenOn]

@@ -256,6 +256,9 @@ class Page:
     spread: Table
     noise_sentence: str
     noise: Table
+    scaling_sentence: str
+    scaling: Table | None
+    """None where no configuration has several topologies."""
     pairs: Table
     numerical: Numerical | None
     """None where the family is not declared."""

@@ -13,6 +13,7 @@ from campaign.collection.database import SegmentRecord
 from campaign.errors import EvidenceError
 from campaign.frozen import Frozen
 from campaign.judging.conditions import remarks_of
+from campaign.judging.exchanges import exchanges_of
 from campaign.judging.nodes import node_summaries
 from campaign.judging.platforms import platforms_of
 from campaign.keys import AttemptKey
@@ -209,6 +210,7 @@ def build_provenance(
         "node_records": [one.to_json() for one in node_summaries(attempts, history, chain.entries)],
         "machines": _machines(starts),
         "conditions": [one.to_json() for one in remarks_of(by_key)],
+        "exchanges": [one.to_json() for one in exchanges_of(by_key, planned)],
         "platforms": [one.to_json() for one in platforms_of(collection, chain.entries, history)],
         "frozen_on": {
             "baseline": {"machine": manifest.machine, "driver": manifest.driver},
