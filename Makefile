@@ -58,12 +58,13 @@ type: $(STAMP) ## Check types
 
 check: lint type test ## Everything that must hold before a commit
 
-bench: $(STAMP) $(CORPUS)/train.bin ## Measure start-up, freeze, harness overhead, comparison and verification, each beside its yardstick
+bench: $(STAMP) $(CORPUS)/train.bin ## Measure start-up, freeze, harness overhead, comparison, verification and collection, each beside its yardstick
 	$(BIN)/python tools/bench_startup.py
 	$(BIN)/python tools/bench_freeze.py
 	$(BIN)/python tools/bench_harness.py
 	$(BIN)/python tools/bench_compare.py
 	$(BIN)/python tools/bench_verify.py --home $(DEMO)
+	$(BIN)/python tools/bench_collect.py
 
 bench-slurm: $(STAMP) slurm-up ## Measure how long many small allocations take on the real Slurm
 	$(BIN)/python tools/bench_slurm.py

@@ -38,7 +38,8 @@ def run(home: Home, *, rebuild: bool = False) -> Collection:
 def dump(home: Home) -> list[str]:
     connection = sqlite3.connect(home.paths.database)
     try:
-        return sorted(connection.iterdump())
+        # What the file system said of files is remembered once they are some seconds old.
+        return sorted(line for line in connection.iterdump() if not line.startswith('INSERT INTO "stamps"'))
     finally:
         connection.close()
 
