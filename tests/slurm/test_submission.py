@@ -18,7 +18,7 @@ from campaign.documents import Start, Started
 from campaign.errors import InfrastructureError
 from campaign.frozen import read_frozen
 from campaign.submission.desk import Desk, Wish, open_desk
-from campaign.submission.ending import cancel
+from campaign.submission.ending import Selection, cancel
 from campaign.submission.wait import Pace, wait_for_jobs
 from campaign.watching.state import AttemptState, Patience, SlotState
 from tests.campaign.submission.support import SUBMITTER
@@ -140,6 +140,21 @@ def test_cancelled_jobs_end_as_cancelled_whether_they_had_begun_or_not(home: Job
     wait(desk)
     desk.settle(quiet)
     assert {one.ending for one in desk.view(CANDIDATE).attempts.values()} == {"cancelled"}
+
+
+def test_only_the_named_tasks_of_an_array_are_cancelled_and_the_others_go_on(home: JobHome) -> None:
+    home.hold.touch()
+    desk = make_real_desk(home)
+    submit(desk)
+    wait_until(desk, AttemptState.RUNNING, 1)
+    assert len(cancel(desk, "enough", quiet, Selection(only="baseline/*")).jobs) == 2
+    assert len(cancel(desk, "still enough", quiet, Selection(only="baseline/*")).allocations) <= 2
+    home.hold.unlink()
+    wait(desk)
+    desk.settle(quiet)
+    endings = {key.slot.partition("/")[0]: one.ending for key, one in desk.view(CANDIDATE).attempts.items()}
+    assert endings == {"baseline": "cancelled", CANDIDATE: "completed"}
+    assert home.acts().count("cancelled") == 1
 
 
 def test_a_job_whose_harness_dies_is_lost_and_made_again(home: JobHome) -> None:
