@@ -119,9 +119,7 @@ def test_a_hook_that_fails_is_told_with_its_last_line_and_goes_on_being_asked(
     assert said == ["the hook ended with 3 on failed s: mail is down"] * 2
 
 
-def test_a_hook_that_hangs_is_ended_and_not_asked_again(
-    make_hook: MakeHook, said: list[str], heard: Path
-) -> None:
+def test_a_hook_that_hangs_is_ended_and_not_asked_again(make_hook: MakeHook, said: list[str], heard: Path) -> None:
     hook = make_hook(f"echo x >> {heard}; sleep 600 & sleep 600", patience_s=0.3)
     hook.tell([FAILED, replace(FAILED, subject="another")])
     assert heard.read_text() == "x\n"
