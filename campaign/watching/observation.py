@@ -290,10 +290,15 @@ def _refresh(folder: Path) -> None:
 
 
 def _names(folder: Path) -> frozenset[str]:
-    """Return what is in a folder, as a network file system has it now; nothing if it cannot be listed."""
+    """Return what is in a folder, as a network file system has it now; nothing if there is none.
+
+    Raises:
+        OSError: It cannot be listed.
+    """
     try:
-        return frozenset(os.listdir(folder))  # noqa: PTH208 - names alone, of thousands of folders
-    except OSError:
+        with os.scandir(folder) as entries:
+            return frozenset(entry.name for entry in entries)
+    except (FileNotFoundError, NotADirectoryError):
         return frozenset()
 
 
@@ -362,9 +367,10 @@ def read_attempt(paths: HomePaths, attempt: Attempt, seen: str = "") -> AttemptF
         return facts
     # First of all: every receipt that it names is there already.
     ended = _read_ended(paths.allocation(attempt.allocation))
-    names = _names(folder.root)
-    began, node, receipt, problem, digest = folder.start.name in names, "", None, "", ""
+    began, node, receipt, problem, digest = False, "", None, "", ""
     try:
+        names = _names(folder.root)
+        began = folder.start.name in names
         if began:
             node = Start.read(folder.start).host.node
         if folder.receipt.name in names:

@@ -173,7 +173,7 @@ def test_an_attempt_that_may_not_be_looked_at_is_a_problem_and_no_ending(
     forbid(monkeypatch, folder.root.parent)
     found = read_attempt(home.paths, attempt)
     assert found.receipt is None
-    assert found.problem == f"{folder.start}: cannot be looked at: Permission denied"
+    assert found.problem == f"{folder.root}: cannot be looked at: Permission denied"
 
 
 def test_an_allocation_that_may_not_be_looked_at_is_no_crash(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
