@@ -35,8 +35,9 @@ def command(*, rebuild: bool, home: HomePaths, output: Output) -> None:
     """Check what the attempts left and store it in campaign.sqlite.
 
     What the file system says is untouched since an earlier collection found it right is not read again; with
-    --rebuild everything is, as it is by report and seal. A file that was changed, added or removed after it was sealed, or that
-    does not parse, is named with its place and ends the command with 5; the other attempts are stored all the same.
+    --rebuild everything is, as it is by report and seal. A file that was changed, added or removed after it was
+    sealed, or that does not parse, is named with its place and ends the command with 5; the other attempts are stored
+    all the same.
     """
     settle_home(home, time.time, output.note)
     account_home(home, time.time, output.note)
