@@ -13,6 +13,7 @@ from ..common.plan import CASES, PlannedAttempt, Recipe
 from ..measurement.measuring import measure_side, run_pilot
 from ..measurement.session import SideRecord, running
 from ..processes.sidelog import SideLog
+from ..processes.signals import STOPPED
 from .context import Context, set_up, undisturbed
 from .surroundings import find_differences
 
@@ -51,6 +52,7 @@ def run_sides(context: Context, planned: PlannedAttempt, folder: AttemptFolder, 
         InterruptedAttemptError: A signal came.
     """
     context.check_data()
+    context.signals.take_stop()  # what was before concerns nobody
     if planned.kind in CASES:
         _run_both(context, planned, folder, made)
         return
@@ -67,6 +69,8 @@ def run_sides(context: Context, planned: PlannedAttempt, folder: AttemptFolder, 
             _run_one(context, planned, folder, record)
         _say_how_long(context, planned, record)
         _check_conditions(made.records)
+        if planned.kind in MEASURED and context.signals.take_stop():
+            raise EndedError(Ending.PREEMPTED, STOPPED)
     if planned.kind in MEASURED:
         # Whoever came to the node meanwhile was measured as well.
         context.standing.check()

@@ -17,6 +17,9 @@ from ..common.endings import EndedError, Ending, InterruptedAttemptError
 
 T = TypeVar("T")
 HEARD = (signal.SIGTERM, signal.SIGUSR2, signal.SIGINT, signal.SIGHUP)
+_BLOCKED = (*HEARD, signal.SIGCONT)
+"""Who was stopped hears that it shall go on, but not that it was stopped."""
+STOPPED = "the job was stopped for a while and told to go on (SIGCONT), and the clocks ran meanwhile"
 _SI_USER = 0
 _SI_TKILL = -6
 _SI_KERNEL = 0x80
@@ -28,6 +31,8 @@ _SCONTROL_S = 3.0
 _HEAR_S = 0.02
 _MAY_FOLLOW = (Ending.CRASH, Ending.NO_RESULT)
 """How a side ends whose processes were told to stop by whoever told the parent."""
+_BY_CLOCK = (Ending.HANG, Ending.CLOCK_DISAGREEMENT)
+"""How a side seems to end if the job is stopped while its answer is awaited."""
 
 
 class Signals:
@@ -44,7 +49,8 @@ class Signals:
         self._is_watching = False
         self._is_deferring = False
         self._interference = ""
-        self.fd = _open_signal_fd(HEARD)
+        self._was_stopped = False
+        self.fd = _open_signal_fd(_BLOCKED)
         """Readable while a signal waits to be fetched."""
 
     def install(self, explain: Callable[[signal.Signals], tuple[Ending, str]]) -> None:
@@ -54,7 +60,7 @@ class Signals:
             explain: What a signal means: an ending and its reason.
         """
         self._explain = explain
-        signal.pthread_sigmask(signal.SIG_BLOCK, HEARD)
+        signal.pthread_sigmask(signal.SIG_BLOCK, _BLOCKED)
 
     @property
     def received(self) -> signal.Signals | None:
@@ -63,13 +69,21 @@ class Signals:
         return self._first
 
     def _fetch(self) -> None:
-        while (info := signal.sigtimedwait(HEARD, 0)) is not None:
+        while (info := signal.sigtimedwait(_BLOCKED, 0)) is not None:
             number = signal.Signals(info.si_signo)
             sender = _find_fault(info) if self._is_watching else ""
             if sender:
                 self._interference = self._interference or f"{number.name} was sent to the harness by {sender}"
+            elif number is signal.SIGCONT:
+                self._was_stopped = True
             elif self._first is None:
                 self._first = number
+
+    def take_stop(self) -> bool:
+        """Return whether the job was stopped for a while, as by a scheduler that suspends it, since this was asked."""
+        self._fetch()
+        found, self._was_stopped = self._was_stopped, False
+        return found
 
     @contextlib.contextmanager
     def watching(self) -> Iterator[None]:
@@ -81,6 +95,10 @@ class Signals:
         self._is_watching, self._interference = True, ""
         try:
             yield
+        except EndedError as error:
+            if error.ending in _BY_CLOCK and self.take_stop():
+                raise EndedError(Ending.PREEMPTED, f"{STOPPED}; then {error}") from error
+            raise
         finally:
             self._fetch()
             found = self._interference
@@ -144,7 +162,7 @@ def ignore_signals() -> None:
     """Let the signals pass: for the keeper of a side, which ends when the parent does."""
     for number in HEARD:
         signal.signal(number, signal.SIG_IGN)
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, HEARD)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, _BLOCKED)
 
 
 # --- who sent a signal ------------------------------------------------------------------------------------------------

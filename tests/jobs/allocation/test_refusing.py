@@ -161,6 +161,29 @@ def test_a_side_that_makes_its_allocation_look_like_another_jobs_gets_no_other_a
     assert bench.ended().receipts.keys() == {f"{PAIR.slot}/1"}
 
 
+def test_a_pair_that_was_stopped_for_a_while_is_worth_nothing(tmp_path: Path) -> None:
+    fifo = tmp_path / "fifo"
+    os.mkfifo(fifo)
+    body = (
+        "def updates(self, n):\n    if n == 10 and self.count < 10:\n        import os\n"
+        "        os.close(os.open(self.config['fifo'], os.O_WRONLY))\n    return super().updates(n)"
+    )
+    bench = make_bench(tmp_path, misbehaving(body), config={"tokens": 5, "fifo": str(fifo)})
+    job = bench.start(bench.plan(PAIR))
+    with fifo.open("rb", buffering=0) as pipe:
+        assert pipe.read() == b""
+    # As a scheduler that suspends a job does: all of its processes, and later all of them again.
+    for number in (signal.SIGSTOP, signal.SIGCONT):
+        for process in find_processes(str(tmp_path)):
+            os.kill(process.pid, number)
+    job.communicate(timeout=60)
+    receipt = bench.receipt(PAIR)
+    assert receipt.ending is Ending.PREEMPTED
+    assert "SIGCONT" in receipt.reason
+    assert [side.side for side in receipt.sides] == ["baseline"]
+    assert not bench.attempt(PAIR).table("pairs.csv").exists()
+
+
 # --- the conditions ---------------------------------------------------------------------------------------------------
 
 

@@ -118,7 +118,7 @@ def heard() -> Iterator[signals.Signals]:
     made = signals.Signals()
     made.install(signals.explain_locally)
     yield made
-    while signal.sigtimedwait(signals.HEARD, 0) is not None:
+    while signal.sigtimedwait((*signals.HEARD, signal.SIGCONT), 0) is not None:
         pass
     signal.pthread_sigmask(signal.SIG_SETMASK, before)
     os.close(made.fd)
@@ -158,6 +158,50 @@ def test_other_endings_stay_what_they_are_after_a_deferred_signal(heard: signals
 def test_a_crash_without_a_signal_is_a_crash(heard: signals.Signals) -> None:
     with pytest.raises(EndedError), heard.deferring():
         raise EndedError(Ending.CRASH, "why")
+
+
+def test_having_been_stopped_is_told_once_and_ends_nothing_by_itself(heard: signals.Signals) -> None:
+    assert not heard.take_stop()
+    tell(signal.SIGCONT)
+    heard.check()
+    assert heard.received is None
+    assert heard.take_stop()
+    assert not heard.take_stop()
+
+
+@pytest.mark.parametrize(
+    ("was_stopped", "ending", "expected"),
+    [
+        (True, Ending.HANG, Ending.PREEMPTED),
+        (True, Ending.CLOCK_DISAGREEMENT, Ending.PREEMPTED),
+        (False, Ending.HANG, Ending.HANG),
+        (True, Ending.RUBBISH, Ending.RUBBISH),
+    ],
+)
+def test_a_time_that_ran_out_while_the_job_was_stopped_is_no_hang(
+    heard: signals.Signals, was_stopped: bool, ending: Ending, expected: Ending
+) -> None:
+    def run_late() -> None:
+        with heard.watching():
+            if was_stopped:
+                tell(signal.SIGCONT)
+            raise EndedError(ending, "late")
+
+    with pytest.raises(EndedError, match="late") as caught:
+        run_late()
+    assert caught.value.ending is expected
+
+
+def test_a_side_cannot_make_it_look_as_if_the_job_had_been_stopped(heard: signals.Signals) -> None:
+    def let_a_child_send_one() -> None:
+        with heard.watching():
+            subprocess.run([sys.executable, "-c", SEND.replace("SIGUSR2", "SIGCONT")], check=True)
+
+    with pytest.raises(EndedError) as caught:
+        let_a_child_send_one()
+    assert caught.value.ending is Ending.INTERFERENCE
+    assert "SIGCONT" in caught.value.reason
+    assert not heard.take_stop()
 
 
 def test_a_signal_of_the_side_is_interference_all_the_same(heard: signals.Signals) -> None:
