@@ -151,7 +151,7 @@ class Desk:
             record_endings(ledger, view)
 
     def _reconcile(self, ledger: ledgers.Ledger, submission: acts.Submission, say: Say) -> None:
-        reconciler = Reconciler(paths=self.paths, slurm=self.slurm, machine=self.machine)
+        reconciler = Reconciler(paths=self.paths, slurm=self.slurm, machine=self.machine, uid=self.observer.uid)
         outcome = reconciler.outcome(submission, self.clock())
         if isinstance(outcome, acts.NotSubmitted):
             _append(ledger, "not_submitted", outcome)
@@ -383,7 +383,7 @@ class Desk:
     def _refused(self, ledger: ledgers.Ledger, batch: Batch, answer: Answer) -> None:
         """Record a refusal, unless a job exists after all: an sbatch that timed out may have made one."""
         submission = self.history().submissions[batch.key]
-        reconciler = Reconciler(paths=self.paths, slurm=self.slurm, machine=self.machine)
+        reconciler = Reconciler(paths=self.paths, slurm=self.slurm, machine=self.machine, uid=self.observer.uid)
         said, where = " ".join(answer.error.split())[:600], str(self.paths.submission(batch.key).log)
         try:
             outcome = reconciler.outcome(submission, self.clock())

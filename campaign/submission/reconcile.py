@@ -7,16 +7,17 @@ surely absent as not submitted, and what cannot be told is an error: it is never
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from campaign.documents import Started
 from campaign.errors import InfrastructureError, StateError
 from campaign.paths import HomePaths
 from campaign.submission.acts import NotSubmitted, Submission, Submitted
 from campaign.submission.transport import CHILD, read_answer
-from campaign.watching.asking import why_elsewhere
+from campaign.watching.asking import HIDDEN, is_foreign, why_elsewhere
 from campaign.watching.processes import Machine, Process, find_processes, is_alive
 from campaign.watching.scheduler import JobRecord, Slurm
 
@@ -34,6 +35,8 @@ class Reconciler:
     slurm: Slurm
     machine: Machine
     sleep: Callable[[float], None] = time.sleep
+    uid: int = field(default_factory=os.geteuid)
+    """As whom Slurm is asked."""
 
     def outcome(self, submission: Submission, now: float) -> Submitted | NotSubmitted:
         """Return what became of a submission.
@@ -123,6 +126,15 @@ class Reconciler:
                 hint=f"campaign submit on a login node of {name}; nothing is submitted or recorded until then",
             )
 
+    def _require_shown(self, submission: Submission) -> None:
+        """Refuse to take a job for absent that Slurm would not show to this user."""
+        if is_foreign(self.paths.submission(submission.key).root, self.uid) and self.slurm.controller().hides_jobs:
+            raise StateError(
+                f"it is open whether a submission reached Slurm: {submission.key}",
+                why=HIDDEN,
+                hint="campaign submit by whoever made it; nothing is submitted or recorded until then",
+            )
+
     def _on_slurm(self, submission: Submission, now: float) -> Submitted | None:
         self._require_here(submission)
         records = self.slurm.queue([submission.key])
@@ -132,6 +144,7 @@ class Reconciler:
             return self._submitted(submission, job, "started.json", array=bool(identity.array_task_id))
         records = records or self._accounting(submission, now)
         if not records:
+            self._require_shown(submission)
             return None
         newest = max(records, key=lambda record: record.submitted_at)
         job, _, index = newest.job.partition("_")

@@ -8,11 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from campaign.errors import InfrastructureError
 from campaign.submission.acts import Submission
 from campaign.watching.hopeless import DOWN, nodes_wanted
 from campaign.watching.scheduler import CLOCK_SLACK_S, JOBS_SHOWN, LOOK_S, JobRecord, Slurm, Stage, newest
+
+HIDDEN = "another user submitted it, and this cluster shows nobody another's jobs (PrivateData)"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,6 +34,8 @@ class Told:
     """By submission, why its jobs cannot be asked for: they went to another cluster."""
     arrays: frozenset[str] = frozenset()
     """Numbers of the arrays of which the controller itself knows a task."""
+    hides_jobs: bool = False
+    """Whether jobs of other users would not be shown: then one that is not shown may be there."""
     down: frozenset[str] = frozenset()
     """Lists of nodes that jobs wait for, of which every node is down."""
 
@@ -59,6 +64,19 @@ def why_elsewhere(submission: Submission, here: str) -> str:
     return f"submitted to cluster {there}; this host's commands reach {here}"
 
 
+def is_foreign(folder: Path, uid: int) -> bool:
+    """Return whether somebody else made a submission, and Slurm may keep its jobs from this user.
+
+    Args:
+        folder: The submission's, which its submitter has made.
+        uid: As whom Slurm is asked; the superuser is shown everything.
+    """
+    try:
+        return uid not in (0, folder.stat().st_uid)
+    except OSError:
+        return False
+
+
 def ask_slurm(slurm: Slurm, submissions: Mapping[str, Submission], wanted: Mapping[str, str], now: float) -> Told:
     """Ask for jobs.
 
@@ -70,7 +88,8 @@ def ask_slurm(slurm: Slurm, submissions: Mapping[str, Submission], wanted: Mappi
     """
     look = slurm.within(LOOK_S)
     try:
-        here = look.controller().cluster if any(map(cluster_of, submissions.values())) else ""
+        controller = look.controller() if any(map(cluster_of, submissions.values())) else None
+        here = controller.cluster if controller is not None else ""
         elsewhere = {key: why for key, one in submissions.items() if (why := why_elsewhere(one, here))}
         near = {key: one for key, one in submissions.items() if key not in elsewhere}
         own = {job: key for job, key in wanted.items() if key in near}
@@ -85,6 +104,7 @@ def ask_slurm(slurm: Slurm, submissions: Mapping[str, Submission], wanted: Mappi
         unaccounted=told.unaccounted,
         elsewhere=elsewhere,
         arrays=_arrays(told.records or {}),
+        hides_jobs=controller is not None and controller.hides_jobs,
         down=_ask_nodes(look, told.records or {}, own),
     )
 

@@ -13,7 +13,7 @@ from campaign.files import read_regular, sha256_bytes
 from campaign.keys import AttemptKey
 from campaign.paths import AllocationPaths, AttemptPaths, HomePaths
 from campaign.submission.acts import Allocation, Attempt, History, Submission
-from campaign.watching.asking import Told, ask_slurm
+from campaign.watching.asking import HIDDEN, Told, ask_slurm, is_foreign
 from campaign.watching.extension import Extension, read_extension
 from campaign.watching.hopeless import why_hopeless
 from campaign.watching.processes import Machine, Process, is_alive
@@ -74,6 +74,8 @@ class Observer:
     slurm: Slurm
     machine: Machine
     patience: Patience = field(default_factory=Patience)
+    uid: int = field(default_factory=os.geteuid)
+    """As whom schedulers are asked."""
 
     def view(self, protocol: Protocol, candidate: str, history: History, now: float) -> View:
         """Look at everything and judge it.
@@ -152,7 +154,10 @@ class Observer:
         told = self._ask(history, on_slurm, started, now) if on_slurm else Told(records={}, is_whole=True)
         for allocation in on_slurm:
             submission = history.submissions[allocation.submission]
-            jobs[allocation.allocation] = slurm_job(submission, allocation, started.get(allocation.allocation), told)
+            is_hidden = told.hides_jobs and is_foreign(self.paths.submission(submission.key).root, self.uid)
+            jobs[allocation.allocation] = slurm_job(
+                submission, allocation, started.get(allocation.allocation), told, is_hidden=is_hidden
+            )
         return _Jobs(
             jobs=jobs,
             started=started,
@@ -235,7 +240,9 @@ def job_id(submission: Submission, allocation: Allocation, started: Started | No
     return job_name(started.job) if started is not None else submission.job_of(allocation.index)
 
 
-def slurm_job(submission: Submission, allocation: Allocation, started: Started | None, told: Told) -> Job:
+def slurm_job(
+    submission: Submission, allocation: Allocation, started: Started | None, told: Told, *, is_hidden: bool = False
+) -> Job:
     """Return the state of an allocation's Slurm job.
 
     Args:
@@ -243,6 +250,7 @@ def slurm_job(submission: Submission, allocation: Allocation, started: Started |
         allocation: The allocation.
         started: Who runs it, if anybody began.
         told: What Slurm said.
+        is_hidden: Whether it would not show the job to whoever asks.
     """
     job = job_id(submission, allocation, started)
     if why := told.elsewhere.get(submission.key):
@@ -258,9 +266,9 @@ def slurm_job(submission: Submission, allocation: Allocation, started: Started |
     outdated = record is not None and record.source == "sacct" and record.stage is not Stage.ENDED
     if record is None or outdated:
         said = f"not in the queue; accounting says {record.state}" if record is not None else "not in the queue"
-        reason = "; ".join(filter(None, [said, told.unaccounted, *told.troubles]))
+        reason = "; ".join(filter(None, [said, HIDDEN if is_hidden else "", told.unaccounted, *told.troubles]))
         # Accounting that is only silent may know how a job ended that the queue has forgotten.
-        stage = JobStage.ABSENT if told.is_whole else JobStage.UNKNOWN
+        stage = JobStage.ABSENT if told.is_whole and not is_hidden else JobStage.UNKNOWN
         return Job(job=job, stage=stage, reason=reason, source=record.source if record else "squeue")
     return Job(
         job=job,

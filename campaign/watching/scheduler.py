@@ -310,6 +310,8 @@ class Controller:
     """Whether there is an accounting database at all, whether or not it answers; None if it does not tell."""
     enforces: frozenset[str]
     """What of accounting is enforced, such as ``limits``."""
+    hides_jobs: bool = False
+    """Whether it shows nobody but administrators the jobs of another user."""
 
 
 def parse_controller(text: str) -> Controller:
@@ -326,6 +328,7 @@ def parse_controller(text: str) -> Controller:
         array_limit=max(1, int(limit)) if limit.isdecimal() else DEFAULT_ARRAY_LIMIT,
         keeps_accounts=None if plugin is None else plugin not in NO_ACCOUNTS,
         enforces=frozenset((value("AccountingStorageEnforce") or "").lower().split(",")),
+        hides_jobs="jobs" in (value("PrivateData") or "").lower().split(","),
     )
 
 

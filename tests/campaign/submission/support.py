@@ -75,6 +75,8 @@ class Cluster:
     node_states: dict[str, str] = field(default_factory=lambda: dict.fromkeys(("n1", "n2", "n3"), "idle"))
     """What sinfo says of every node of the one partition."""
     partition_limit: str = "infinite"
+    hides_jobs: bool = False
+    """Whether users see their own jobs alone; nobody who asks here is who submitted."""
     node: str = ""
     """Where the queue says that every job is."""
     jobs: dict[str, tuple[str, str, float]] = field(default_factory=dict)
@@ -167,6 +169,7 @@ class Cluster:
             f"AccountingStorageType   = accounting_storage/{plugin}\n"
             f"ClusterName             = {self.name}\n"
             f"MaxArraySize = {self.limit}\n"
+            f"PrivateData             = {'jobs,users' if self.hides_jobs else 'none'}\n"
             f"AccountingStorageEnforce = {'none' if self.submit_limit is None else 'associations,limits'}\n"
         )
 
@@ -179,7 +182,8 @@ class Cluster:
     def _squeue(self, command: Sequence[str]) -> str:
         if command[-1] == "--format=%u|%a|%q|%P":
             return "me|acc|normal|main\n" * self._num_live()
-        found = {job: one for job, one in self.jobs.items() if one[0] in _names(command)}
+        shown = {} if self.hides_jobs else self.jobs
+        found = {job: one for job, one in shown.items() if one[0] in _names(command)}
         return "".join(
             f"{job}|{one[0]}|{one[1]}|{self.node}|{int(one[2])}|{int(one[2])}|{self.reason}\n"
             for job, one in found.items()
@@ -193,7 +197,8 @@ class Cluster:
         return "acc||\n" if "user=" in command else f"acc|||normal|{self.submit_limit}|\n"
 
     def _show(self, number: str) -> str:
-        found = {job: one for job, one in self.jobs.items() if job.partition("_")[0] == number}
+        shown = {} if self.hides_jobs else self.jobs
+        found = {job: one for job, one in shown.items() if job.partition("_")[0] == number}
         if not found:
             raise InfrastructureError(
                 "scontrol failed with exit code 1", why="slurm_load_jobs error: Invalid job id specified"

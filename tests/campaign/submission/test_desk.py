@@ -604,6 +604,49 @@ def test_an_interrupted_submission_is_not_looked_for_on_another_cluster(home: Jo
     assert home.acts()[-1] == "submitted"
 
 
+def make_colleagues_desk(home: JobHome, cluster: Cluster, clock: Callable[[], float] = time.time) -> Desk:
+    """Return the desk of somebody else, to whom the cluster shows no job of whoever submitted so far."""
+    cluster.hides_jobs = True
+    for request in cluster.requests:
+        Path(request.folder).mkdir(parents=True)
+    desk = make_desk(home, cluster, clock)
+    return replace(desk, observer=replace(desk.observer, uid=os.geteuid() + 1))
+
+
+def test_jobs_that_a_cluster_hides_from_a_colleague_are_neither_lost_nor_doubled(
+    home: JobHome, cluster: Cluster
+) -> None:
+    submit(make_desk(home, cluster))
+    desk = make_colleagues_desk(home, cluster, lambda: time.time() + 86400.0)
+    before = home.acts()
+    assert submit(desk).all == ()
+    assert home.acts() == before
+    view = desk.view(CANDIDATE)
+    reasons = {status.reason for status in view.attempts.values() if status.state is AttemptState.UNKNOWN}
+    assert len(reasons) == 1
+    assert "PrivateData" in reasons.pop()
+    # To the superuser, or to whoever submitted, a job that is not shown is gone.
+    desk = make_desk(home, cluster, lambda: time.time() + 86400.0)
+    desk.settle(quiet)
+    assert {status.ending for status in desk.view(CANDIDATE).attempts.values()} == {Ending.LOST}
+
+
+def test_an_interrupted_submission_of_a_colleague_is_left_to_them_where_jobs_are_hidden(
+    home: JobHome, cluster: Cluster
+) -> None:
+    cluster.after = kill
+    with pytest.raises(KilledError):
+        submit(make_desk(home, cluster))
+    cluster.after = None
+    with pytest.raises(StateError, match="it is open whether") as refused:
+        make_colleagues_desk(home, cluster).settle(quiet)
+    assert "PrivateData" in refused.value.why
+    assert home.acts()[-1] == "intent"
+    cluster.hides_jobs = False
+    make_desk(home, cluster).settle(quiet)
+    assert home.acts()[-1] == "submitted"
+
+
 def test_jobs_of_another_cluster_are_neither_lost_nor_doubled_nor_cancelled(home: JobHome, cluster: Cluster) -> None:
     submit(make_desk(home, cluster))
     desk = make_desk(home, Cluster(name="elsewhere"), lambda: time.time() + 86400.0)
