@@ -19,6 +19,7 @@ from campaign.frozen import Frozen, read_frozen
 from campaign.paths import HomePaths
 from campaign.record.ledger import Ledger, closed_entry, read_entries
 from campaign.submission.plans import key_prefix
+from campaign.watching.asking import is_foreign
 from campaign.watching.scheduler import ACCOUNTS_FORMAT, Slurm, configured_cluster, local_slurm, tasks_of
 
 HEADER = ACCOUNTS_FORMAT.replace(",", "|")
@@ -92,7 +93,9 @@ def first_intent_at(entries: Iterable[Entry]) -> float | None:
 # --- keeping ----------------------------------------------------------------------------------------------------------
 
 
-def keep(paths: HomePaths, ledger: Ledger, frozen: Frozen, slurm: Slurm, now: float) -> tuple[str, ...]:
+def keep(
+    paths: HomePaths, ledger: Ledger, frozen: Frozen, slurm: Slurm, now: float, *, uid: int | None = None
+) -> tuple[str, ...]:
     """Ask accounting for this campaign's jobs, and keep what it prints if that is not what was kept last.
 
     Args:
@@ -101,6 +104,7 @@ def keep(paths: HomePaths, ledger: Ledger, frozen: Frozen, slurm: Slurm, now: fl
         frozen: The frozen documents.
         slurm: Slurm's commands.
         now: Seconds since the epoch.
+        uid: As whom accounting is asked; this process's user if None.
 
     Returns:
         What a person should know: why nothing was asked or answered, and jobs that accounting does not have.
@@ -109,18 +113,22 @@ def keep(paths: HomePaths, ledger: Ledger, frozen: Frozen, slurm: Slurm, now: fl
     if first is None or closed_entry(ledger.entries) is not None:
         return ()
     since = first - SLACK_S
-    known = slurm_submissions(ledger.entries)
+    known, uid = slurm_submissions(ledger.entries), os.geteuid() if uid is None else uid
     try:
-        printed = slurm.print_accounts(sorted(known), now - since)
+        numbers = sorted(job for one in known.values() for job in one.jobs)
+        printed = slurm.print_accounts(sorted(known), numbers, now - since)
     except InfrastructureError as error:
         return (_silence(slurm, error),)
     prefix = key_prefix(frozen.manifest.campaign, frozen.manifest_sha256)
     lines = [line for line in printed[1:] if _field(line, _NAME_FIELD).startswith(prefix)]
     kept, absent = _acts(paths, ledger.entries), _absent(known, lines)
+    if hidden := [key for key in absent if is_foreign(paths.submission(key).root, uid)]:
+        return (f"accounting was not kept: it shows this user no job of {hidden[0]}, which another user submitted",)
     is_due = bool(absent) and now - last_kept_at(ledger.entries) >= AGAIN_S
     if not kept or is_due or _read_lines(paths, kept[-1]) != sorted(lines):
         _write(paths, ledger, lines, since=since, cluster=slurm.cluster_name())
-    return absent
+    jobs = sorted(job for missing in absent.values() for job in missing)
+    return (f"accounting does not have {len(jobs)} job(s) that were submitted, such as {jobs[0]}",) if jobs else ()
 
 
 def last_kept_at(entries: Iterable[Entry]) -> float:
@@ -147,12 +155,10 @@ def _silence(slurm: Slurm, error: InfrastructureError) -> str:
     return f"accounting was not asked: {'; '.join(filter(None, [error.what, error.why]))}"
 
 
-def _absent(known: Mapping[str, Submissions], lines: Sequence[str]) -> tuple[str, ...]:
+def _absent(known: Mapping[str, Submissions], lines: Sequence[str]) -> dict[str, set[str]]:
+    """Return the jobs that were submitted and are in no line, by key."""
     there = {_number(_field(line, 0)) for line in lines}
-    absent = sorted(job for one in known.values() for job in one.jobs - there)
-    if not absent:
-        return ()
-    return (f"accounting does not have {len(absent)} job(s) that were submitted, such as {absent[0]}",)
+    return {key: missing for key, one in known.items() if (missing := one.jobs - there)}
 
 
 def _read_lines(paths: HomePaths, act: Accounted) -> list[str] | None:

@@ -408,11 +408,12 @@ class Slurm:
         text = self.ask(["sinfo", "--noheader", "--Node", "--all", f"--nodes={nodes}", "--format=%T"])
         return {word.lower().rstrip("*~#!%$@^+-") for word in text.split()}
 
-    def print_accounts(self, names: Sequence[str], age_s: float) -> list[str]:
-        """Return what accounting prints of this user's jobs and of those with some names, whosever they are.
+    def print_accounts(self, names: Sequence[str], jobs: Sequence[str], age_s: float) -> list[str]:
+        """Return what accounting prints of this user's jobs and of those with some names or numbers, whosever they are.
 
         Args:
             names: Job names.
+            jobs: Numbers: a job that was held until it was cancelled is shown only to who asks for it by number.
             age_s: How long ago, in seconds, the oldest of them was submitted.
 
         Returns:
@@ -420,7 +421,8 @@ class Slurm:
         """
         since = f"now-{int(max(age_s, 0.0)) + 3600}seconds"
         command = ["sacct", "--parsable2", "--duplicates", "--allocations", f"--starttime={since}"]
-        questions = [[], *(["--allusers", f"--name={','.join(batch)}"] for batch in _batches(names))]
+        chosen = [("--name", batch) for batch in _batches(names)] + [("--jobs", batch) for batch in _batches(jobs)]
+        questions = [[], *(["--allusers", f"{option}={','.join(batch)}"] for option, batch in chosen)]
         lines: dict[str, None] = {ACCOUNTS_FORMAT.replace(",", "|"): None}
         for question in questions:
             text = self.ask([*command, *question, f"--format={ACCOUNTS_FORMAT}"])

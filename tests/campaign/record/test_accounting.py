@@ -36,6 +36,8 @@ class Sacct:
     """Of this user."""
     of_others: list[str] = field(default_factory=list)
     """Shown only to who asks for a name of all users."""
+    held: list[str] = field(default_factory=list)
+    """Shown only to who asks for them by number: they never could have begun."""
     plugin: str = "slurmdbd"
     is_down: bool = False
     asked: list[list[str]] = field(default_factory=list)
@@ -50,6 +52,10 @@ class Sacct:
         if self.is_down or self.plugin == "none":
             raise InfrastructureError("sacct failed with exit code 1", why="Slurm accounting storage is disabled")
         names = [part.removeprefix("--name=").split(",") for part in command if part.startswith("--name=")]
+        numbers = [part.removeprefix("--jobs=").split(",") for part in command if part.startswith("--jobs=")]
+        if numbers:
+            held = [line for line in self.held if line.split("|")[0] in numbers[0]]
+            return "\n".join([HEADER, *held]) + "\n"
         if not names:
             return "\n".join([HEADER, *self.lines]) + "\n"
         assert "--allusers" in command
@@ -74,12 +80,12 @@ class Setting:
     def paths(self) -> HomePaths:
         return self.home.paths
 
-    def keep(self, later_s: float = 0.0) -> tuple[str, ...]:
+    def keep(self, later_s: float = 0.0, uid: int | None = None) -> tuple[str, ...]:
         def clock() -> float:
             return time.time() + later_s
 
         with Ledger.open(self.paths, clock) as ledger:
-            return keep(self.paths, ledger, self.frozen, Slurm(self.sacct), clock())
+            return keep(self.paths, ledger, self.frozen, Slurm(self.sacct), clock(), uid=uid)
 
     def accounted(self) -> list[dict[str, Any]]:
         return [entry.data for entry in read_entries(self.paths) if entry.act == "accounted"]
@@ -169,6 +175,26 @@ def test_accounting_that_lacks_a_job_is_kept_again_once_it_cannot_be_late_any_mo
         setting.keep(later_s)
         assert len(setting.accounted()) == 3
     assert setting.found() == []
+
+
+def test_a_job_that_was_held_until_it_was_cancelled_is_asked_for_by_number(setting: Setting) -> None:
+    setting.sacct.lines = []
+    setting.sacct.held = [line("100", setting.key, state="CANCELLED by 0")]
+    assert setting.keep() == ()
+    assert setting.paths.accounts(1).read_text().splitlines()[1:] == setting.sacct.held
+    assert setting.found() == []
+
+
+def test_accounting_that_shows_no_job_of_a_colleague_is_not_kept_as_if_there_were_none(setting: Setting) -> None:
+    setting.paths.submission(setting.key).root.mkdir(parents=True)
+    colleague = setting.paths.submission(setting.key).root.stat().st_uid + 1
+    shown, setting.sacct.lines = setting.sacct.lines, []
+    (said,) = setting.keep(uid=colleague)
+    assert setting.key in said
+    assert setting.accounted() == []
+    setting.sacct.lines = shown
+    assert setting.keep(uid=colleague) == ()
+    assert len(setting.accounted()) == 1
 
 
 def test_accounting_that_is_off_or_down_is_a_remark(setting: Setting) -> None:
