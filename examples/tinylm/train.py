@@ -10,6 +10,7 @@ Several processes that torchrun starts train together, in sync mode; the first o
 """
 
 import argparse
+import io
 import json
 import os
 import sys
@@ -132,6 +133,8 @@ def main() -> int:
             folder=arguments.data,
             seed=arguments.seed,
             device=own_device(arguments.device),
+            # What the other processes would say is the same.
+            stream=io.StringIO() if int(os.environ.get("RANK", "0")) else sys.stdout,
             environment=os.environ,
         )
     except (ConfigError, OSError) as error:

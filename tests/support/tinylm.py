@@ -6,7 +6,7 @@ import json
 import shutil
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -164,7 +164,19 @@ controls = false
 FAULTS_CONFIG = """
 [numerical]
 required = ["optimizer_check", "mix"]
+controls = false
 """
+FAULTY = '''"""The fast backend with a fault of its own for each workload."""
+
+import broken
+
+FAULTS = {faults!r}
+
+
+def build(config, *, seed, device):
+    (name,) = [name for entries, name in FAULTS if entries == config]
+    return getattr(broken, name)(config, seed=seed, device=device)
+'''
 
 
 def head(name: str, **sides: tuple[str | Path, str]) -> str:
@@ -180,6 +192,36 @@ def head(name: str, **sides: tuple[str | Path, str]) -> str:
     return "".join([*parts, SHORT_THROUGHPUT.format(corpus=CORPUS)])
 
 
+SCALING_RULES = """
+repeats = 1
+windows = 2
+warmup_updates = 3
+window_margin = "8"
+"""
+SCALING_CONFIG = """
+[slurm]
+cpus = 1
+
+[matrix]
+name = "tiny-p{processes}"
+axes.processes = [1, 2]
+fixed = { size = "tiny", batch = 4, context = 64, accumulation = 2 }
+production = ["tiny-p1", "tiny-p2"]
+"""
+
+
+def write_scaling_campaign(folder: Path) -> Path:
+    """Write a source tree and a campaign.toml of one configuration for one process and for two; return its path."""
+    prepare_corpus()
+    copy_source(folder / "source")
+    sides = head("scaling", baseline=("source", "adapter:native"), candidate=("source", "adapter:fast"))
+    # Windows far above their minimum, which a machine that is busy with something else then leaves unharmed.
+    short = sides.replace("[throughput]", "[throughput]" + SCALING_RULES)
+    path = folder / "campaign.toml"
+    path.write_text(short + SCALING_CONFIG)
+    return path
+
+
 def inline(entries: Mapping[str, Any]) -> str:
     """Return a configuration as an inline table of TOML."""
     return "{ " + ", ".join(f"{key} = {json.dumps(value)}" for key, value in entries.items()) + " }"
@@ -188,17 +230,28 @@ def inline(entries: Mapping[str, Any]) -> str:
 def write_faults_campaign(folder: Path) -> Path:
     """Write the baseline's source tree and a campaign.toml of the right candidate; return the latter's path.
 
-    There is one workload for each configuration that a fault needs. `write_candidate` writes other candidates.
+    There is one workload for each configuration that a fault needs. `write_faulty` writes other candidates.
     """
     prepare_corpus()
     copy_source(folder / "source")
-    return write_candidate(folder, "adapter:fast")
+    return _write_candidate(folder, "right", "adapter:fast")
 
 
-def write_candidate(folder: Path, adapter: str) -> Path:
+def write_faulty(folder: Path, faults: Sequence[tinylm_faults.Fault]) -> Path:
+    """Write a candidate that has one fault at each of some workloads, and the campaign with it; return the file's path.
+
+    Args:
+        folder: Beside the right candidate.
+        faults: No two of the same workload.
+    """
+    found = [({**tinylm_faults.COMMON, **fault.entries}, fault.name) for fault in faults]
+    return _write_candidate(folder, faults[0].name, "faulty:build", FAULTY.format(faults=found))
+
+
+def _write_candidate(folder: Path, name: str, adapter: str, text: str = "") -> Path:
     """Write a candidate's source tree, the faulty variants in it, and the campaign with it; return the file's path."""
-    name = adapter.replace(":", "-")
     copy_variants(folder / name, adapter)
+    (folder / name / "faulty.py").write_text(text)
     parts = [head("faults", baseline=("source", "adapter:native"), candidate=(name, adapter)), FAULTS_CONFIG]
     for fault in tinylm_faults.FAULTS:
         if tinylm_faults.workload_of(fault) != fault.name:
