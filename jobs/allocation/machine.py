@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import platform
-import socket
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -38,6 +37,11 @@ def _read(path: Path) -> str:
         return ""
 
 
+def read_host_name() -> str:
+    """Return what this machine calls itself."""
+    return os.uname().nodename
+
+
 def read_boot_id() -> str:
     """Return the id of the host's present boot."""
     return _read(PROC / "sys/kernel/random/boot_id").strip()
@@ -68,7 +72,7 @@ def read_memory_bytes() -> int:
 def read_host(environment: Mapping[str, str]) -> dict[str, Any]:
     """Return the host as start.json has it; Slurm's own name for the node is preferred to the host's."""
     return {
-        "node": plain_text(environment.get("SLURMD_NODENAME") or socket.gethostname()),
+        "node": plain_text(environment.get("SLURMD_NODENAME") or read_host_name()),
         "boot_id": read_boot_id(),
         "kernel": platform.release(),
         "machine": platform.machine(),

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import socket
 import sys
 import time
 from collections.abc import Mapping
@@ -78,7 +77,7 @@ def _started_bytes(allocation: plan.Allocation, job: Job) -> bytes:
             "format": "started/1",
             "allocation": allocation.id,
             "job": job.identity,
-            "host": socket.gethostname(),
+            "host": machine.read_host_name(),
             "boot_id": machine.read_boot_id(),
             "pid": pid,
             "process_start": machine.read_process_start(pid),
@@ -228,7 +227,7 @@ def find_standing(folder: AllocationFolder, written: bytes, job: Job) -> Standin
         written=written,
         job=job.identity,
         mark=own_mark(boot_id, str(job.identity["job_id"])),
-        host=socket.gethostname(),
+        host=machine.read_host_name(),
         boot_id=boot_id,
         conditions=job.conditions,
         pause=pause,

@@ -6,7 +6,6 @@ is nobody's fault: what is measured then ends as ``node_fail``, after which anot
 
 from __future__ import annotations
 
-import socket
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -19,7 +18,7 @@ from ..common.strict import parse_json, readable
 from ..processes.marks import Mark
 from . import orphans
 from .conditions import Conditions
-from .machine import read_boot_id
+from .machine import read_boot_id, read_host_name
 
 _LOOKS = 20
 _PAUSE_S = 0.1
@@ -38,7 +37,7 @@ class Standing:
     host: str
     boot_id: str
     conditions: Conditions
-    read_host: Callable[[], str] = socket.gethostname
+    read_host: Callable[[], str] = read_host_name
     read_boot_id: Callable[[], str] = read_boot_id
     find_orphans: Callable[[Mark], list[orphans.Orphan]] = orphans.find_orphans
     pause: Callable[[float], None] = time.sleep
