@@ -47,7 +47,7 @@ def spread(verdicts: list[Verdict]) -> float:
 
 def measure(folder: Path, adapter: str, *, slowed_share: float | None = None) -> Verdict:
     """Run one campaign, with windows long enough to average over what else the machine does."""
-    return run_to_verdict(write_campaign(folder, adapter=adapter, window_s="0.5", slowed_share=slowed_share))
+    return run_to_verdict(write_campaign(folder, adapter=adapter, window_s="0.3", slowed_share=slowed_share))
 
 
 @pytest.fixture(scope="module")
