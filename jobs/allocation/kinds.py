@@ -12,6 +12,7 @@ from ..common.layout import AttemptFolder
 from ..common.plan import CASES, PlannedAttempt, Recipe
 from ..measurement.measuring import measure_side, run_pilot
 from ..measurement.session import SideRecord, running
+from ..processes.affinity import list_cpus, parse_cpus
 from ..processes.sidelog import SideLog
 from ..processes.signals import STOPPED
 from .context import Context, set_up, undisturbed
@@ -68,6 +69,7 @@ def run_sides(context: Context, planned: PlannedAttempt, folder: AttemptFolder, 
         else:
             _run_one(context, planned, folder, record)
         _say_how_long(context, planned, record)
+        _check_processors(record)
         _check_conditions(made.records)
         if planned.kind in MEASURED and context.signals.take_stop():
             raise EndedError(Ending.PREEMPTED, STOPPED)
@@ -98,6 +100,19 @@ def _run_several(context: Context, planned: PlannedAttempt, folder: AttemptFolde
 
     run_ranked(context, planned, folder, made.records[-1])
     check_same_ranks(made.records)
+
+
+def _check_processors(record: SideRecord) -> None:
+    """Refuse a side that took processors which it was not given, where nothing else keeps it from them.
+
+    Raises:
+        EndedError: It did.
+    """
+    if record.after is None:
+        return
+    if taken := parse_cpus(record.affinity) - parse_cpus(record.after["affinity"]):
+        text = f"{record.side} moved to the processors {list_cpus(taken)}, and was given {record.after['affinity']}"
+        raise EndedError(Ending.INTERFERENCE, text)
 
 
 def _check_conditions(records: Sequence[SideRecord]) -> None:

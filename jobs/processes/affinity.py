@@ -17,6 +17,15 @@ def list_cpus(cpus: Iterable[int]) -> str:
     return ",".join(str(run[0]) if len(run) == 1 else f"{run[0]}-{run[-1]}" for run in runs)
 
 
+def parse_cpus(text: str) -> set[int]:
+    """Return the processors of a list as `list_cpus` writes it."""
+    found: set[int] = set()
+    for part in filter(None, text.split(",")):
+        first, _, last = part.partition("-")
+        found.update(range(int(first), int(last or first) + 1))
+    return found
+
+
 def read_affinity(pid: int) -> str:
     """Return the processors of a process; empty if it is gone or cannot be seen."""
     try:

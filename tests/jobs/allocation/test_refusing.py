@@ -222,6 +222,27 @@ def test_both_sides_of_a_pair_say_under_what_conditions_they_were_measured(tmp_p
             assert look.gpus == ()
 
 
+@pytest.mark.slow
+@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="there is no other processor to move to")
+def test_a_side_that_takes_processors_which_it_was_not_given_is_no_measurement(tmp_path: Path) -> None:
+    given = os.sched_getaffinity(0)
+    head = f"import os\nWANTED = {sorted(given)!r}"
+    takes = misbehaving("def sync(self):\n    os.sched_setaffinity(0, WANTED)", head=head)
+    leaves = misbehaving("def sync(self):\n    os.sched_setaffinity(0, WANTED[:1])", head=head)
+    bench = make_bench(tmp_path, leaves, takes)
+    plans = [bench.plan(PAIR), bench.plan(PAIR.replace(attempt=2), allocation="a00002")]
+    bench.run(plans[0])
+    os.sched_setaffinity(0, {min(given)})
+    try:
+        bench.run(plans[1])
+    finally:
+        os.sched_setaffinity(0, given)
+    assert bench.receipt(PAIR).ending is Ending.COMPLETED
+    receipt = bench.receipt(PAIR.replace(attempt=2))
+    assert receipt.ending is Ending.INTERFERENCE
+    assert "candidate moved to the processors" in receipt.reason
+
+
 @pytest.mark.parametrize(
     ("file", "text", "words"),
     [
