@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+import contextlib
+import errno
+import random
 import socket
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from ..common.strict import Fields
 from .environment import RANK_VARIABLES
 
 LOOPBACK = "127.0.0.1"
+_EPHEMERAL = Path("/proc/sys/net/ipv4/ip_local_port_range")
+_LOWEST_PORT = 15_000
+_USUAL_EPHEMERAL = 32_768
+_MOST_TRIES = 100
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,8 +100,28 @@ def number_ranks(processes: int, nodes: int, address: str, port: int) -> tuple[R
     )
 
 
-def find_free_port(address: str = "") -> int:
-    """Return a TCP port of this host that nobody listens on at present."""
-    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
-        probe.bind((address, 0))
-        return int(probe.getsockname()[1])
+def find_free_port(address: str = "", range_file: Path = _EPHEMERAL) -> int:
+    """Return a TCP port of this host that nobody listens on at present.
+
+    It lies below those that the kernel gives to whoever asks for any: between this look and the moment at which rank 0
+    listens, no connection of some other process can be given it.
+
+    Args:
+        address: Where it shall be free; all addresses by default.
+        range_file: Where the kernel says which ports it gives.
+    """
+    chance = random.SystemRandom()
+    for _ in range(_MOST_TRIES):
+        port = chance.randrange(_LOWEST_PORT, _first_ephemeral(range_file))
+        with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe, contextlib.suppress(OSError):
+            probe.bind((address, port))
+            return port
+    raise OSError(errno.EADDRINUSE, f"none of {_MOST_TRIES} ports from {_LOWEST_PORT} on is free")
+
+
+def _first_ephemeral(range_file: Path) -> int:
+    try:
+        first = int(range_file.read_text(encoding="ascii").split()[0])
+    except (OSError, ValueError, IndexError):
+        return _USUAL_EPHEMERAL
+    return first if first > _LOWEST_PORT else _USUAL_EPHEMERAL
