@@ -17,13 +17,23 @@ from typing import Protocol, cast
 
 from ..common.layout import COMPILED
 
-_PARTS = ("", "common", "processes", "tensors", "worker")
-"""What workers and comparers import; a module that is left out is compiled by whatever needs it."""
+_PARTS = ("common", "processes", "tensors", "worker")
+"""Folders of what workers and comparers import, beside the modules that lie in none."""
 
 
 class _Loader(Protocol):
     def __init__(self, fullname: str, path: str) -> None: ...
     def get_code(self, fullname: str) -> CodeType | None: ...
+
+
+def is_started(path: str) -> bool:
+    """Return whether an entry of the harness is needed by a process that the parent starts.
+
+    Args:
+        path: Relative to the harness.
+    """
+    folder, _, rest = path.partition("/")
+    return folder in _PARTS or (not rest and path.endswith(".py"))
 
 
 def write_bytecode(source: Path, copy: Path) -> None:
@@ -53,7 +63,7 @@ def write_bytecode(source: Path, copy: Path) -> None:
 def _modules(copy: Path) -> list[str]:
     return [
         os.path.join(part, name)  # noqa: PTH118 - relative
-        for part in _PARTS
+        for part in ("", *_PARTS)
         for name in sorted(os.listdir(copy / part))  # noqa: PTH208 - names alone
         if name.endswith(".py")
     ]

@@ -245,13 +245,26 @@ def materialise(
     return _close(target)
 
 
-def copy_whole(source: Path, sha256: str, target: Path, add: Callable[[], None] = nothing) -> PrivateCopy:
+def everything(_path: str) -> bool:
+    """Return True: all of a tree is copied."""
+    return True
+
+
+def copy_whole(
+    source: Path,
+    sha256: str,
+    target: Path,
+    *,
+    keeps: Callable[[str], bool] = everything,
+    add: Callable[[], None] = nothing,
+) -> PrivateCopy:
     """Copy a frozen tree of files and folders that has no list to a new folder, reading every byte once.
 
     Args:
         source: The frozen tree.
         sha256: The tree digest that it shall have.
         target: The folder to create.
+        keeps: Returns whether an entry is copied, by its relative path; what is not is read all the same.
         add: Called once the copy is known to be what was frozen, before it is read-only.
 
     Raises:
@@ -263,10 +276,14 @@ def copy_whole(source: Path, sha256: str, target: Path, add: Callable[[], None] 
         name = os.fsdecode(path)
         if stat.S_ISREG(status.st_mode):
             mode = "755" if status.st_mode & stat.S_IXUSR else "644"
-            copied = _copy_file(f"{source}/{name}", f"{target}/{name}", mode)
-            entries.append(Entry(path=path, type="f", mode=mode, num_bytes=status.st_size, sha256=copied))
+            if keeps(name):
+                found = _copy_file(f"{source}/{name}", f"{target}/{name}", mode)
+            else:
+                found = sha256_file(source / name)
+            entries.append(Entry(path=path, type="f", mode=mode, num_bytes=status.st_size, sha256=found))
         elif stat.S_ISDIR(status.st_mode):
-            (target / name).mkdir()
+            if keeps(name):
+                (target / name).mkdir()
             entries.append(Entry(path=path, type="d", mode="755", num_bytes=0, sha256=""))
         else:
             raise TreeError(f"{source / name}: neither a file nor a folder")

@@ -17,7 +17,7 @@ from ..common.endings import EndedError, Ending
 from ..common.plan import Runnable
 from ..common.storage import nothing
 from ..processes.environment import SideFolders
-from .compiled import write_bytecode
+from .compiled import is_started, write_bytecode
 from .machine import read_boot_id
 from .snapshot import PrivateCopy, TreeError, copy_whole, materialise, parse_listing, remove_tree
 
@@ -108,14 +108,16 @@ class Workspace:
         return self.root / f"{prefix}{self._counter[0]}"
 
     def harness(self, source: Path, sha256: str) -> PrivateCopy:
-        """Return the private copy of the harness, which the workers run.
+        """Return the private copy of what the workers run of the harness.
 
         Raises:
             TreeError: The harness is not the frozen one.
         """
         if sha256 not in self._copies:
             copy = self._next("harness")
-            self._copies[sha256] = copy_whole(source, sha256, copy, lambda: write_bytecode(source, copy))
+            self._copies[sha256] = copy_whole(
+                source, sha256, copy, keeps=is_started, add=lambda: write_bytecode(source, copy)
+            )
         return self._copies[sha256]
 
     def snapshot(self, runnable: Runnable, between: Callable[[], None] = nothing) -> PrivateCopy:

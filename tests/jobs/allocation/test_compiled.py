@@ -62,8 +62,16 @@ def test_what_is_started_from_the_copy_compiles_nothing_of_the_harness(
 def test_every_module_of_a_worker_is_compiled_and_none_of_the_parents_own(source: Path, workspace: Workspace) -> None:
     copy = workspace.harness(source, digest_folder(source))
     compiled = {path.name.partition(".")[0] for path in (copy.root / COMPILED).rglob("*.pyc")}
-    assert compiled == {path.stem for part in _PARTS for path in (source / part).glob("*.py")}
-    assert not compiled & {"parent", "session", "case"}
+    assert compiled == {path.stem for part in ("", *_PARTS) for path in (source / part).glob("*.py")}
+    copied = {path.relative_to(copy.root).parts[0] for path in copy.root.rglob("*.py")}
+    assert copied == {*_PARTS, *(path.name for path in source.glob("*.py"))}
+
+
+def test_what_is_not_copied_of_the_harness_is_held_to_what_was_frozen(source: Path, workspace: Workspace) -> None:
+    sha256 = digest_folder(source)
+    (source / "cases" / "case.py").write_text("other\n")
+    with pytest.raises(TreeError, match="frozen is"):
+        workspace.harness(source, sha256)
 
 
 def test_the_parent_runs_no_bytecode_of_the_copys(source: Path, workspace: Workspace, tmp_path: Path) -> None:
@@ -97,7 +105,7 @@ def test_a_harness_that_is_not_the_frozen_one_is_neither_compiled_nor_used(tmp_p
         raise AssertionError("the copy was taken for right")
 
     with pytest.raises(TreeError, match="frozen is"):
-        copy_whole(source, sha256, tmp_path / "copy", refuse)
+        copy_whole(source, sha256, tmp_path / "copy", add=refuse)
 
 
 def test_a_copy_is_what_was_frozen_and_read_only(source: Path, tmp_path: Path) -> None:
