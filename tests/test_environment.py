@@ -41,7 +41,9 @@ def test_campaign_toml_refuses_just_what_the_harness_decides() -> None:
 
 @pytest.mark.parametrize("device", ["cpu", "cuda"])
 def test_the_list_holds_everything_that_the_harness_sets(device: str) -> None:
-    built = build_environment({"CUDA_VISIBLE_DEVICES": "3"}, make_runnable(), FOLDERS, device=device, threads=1, mark="m")
+    built = build_environment(
+        {"CUDA_VISIBLE_DEVICES": "3"}, make_runnable(), FOLDERS, device=device, threads=1, mark="m"
+    )
     assert set(built) - {"PATH", "LANG"} <= set(DECIDED)
 
 

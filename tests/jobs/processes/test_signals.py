@@ -98,12 +98,14 @@ def test_the_limit_of_a_job_that_is_being_ended_is_not_the_moment_of_its_end(lim
 
 
 def test_a_job_that_goes_back_into_the_queue_says_so() -> None:
-    for count, said in (("1", True), ("0", False)):
-        job = {"JobState": "COMPLETING", "Restarts": count}
-        explain = signals.slurm_explainer({"SLURM_JOB_ID": "7"}, lambda: 950.0, lambda _job, job=job: job)
-        ending, told = explain(signal.SIGTERM)
+    def told(restarts: str) -> tuple[Ending, str]:
+        job = {"JobState": "COMPLETING", "Restarts": restarts}
+        return signals.slurm_explainer({"SLURM_JOB_ID": "7"}, lambda: 950.0, lambda _job: job)(signal.SIGTERM)
+
+    for restarts, is_put_back in (("1", True), ("0", False)):
+        ending, reason = told(restarts)
         assert ending is Ending.CANCELLED
-        assert told.endswith("put back into the queue") is said
+        assert reason.endswith("put back into the queue") is is_put_back
 
 
 def tell(number: signal.Signals) -> None:
