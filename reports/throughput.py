@@ -248,9 +248,33 @@ def _seconds(value: float) -> str:
     return f"{significant(value)} s"
 
 
+MOST_PLOTTED = 200
+"""Workloads in a plot: of more, no label could be read, and to draw them takes most of a report's time."""
+
+
+def _plotted(table: Mapping[str, Mapping[int, Decimal]]) -> Mapping[str, Mapping[int, Decimal]]:
+    """Return the workloads that a plot shows: all, or those with the lowest ratios, in the order given."""
+    if len(table) <= MOST_PLOTTED:
+        return table
+    ordered = sorted(table, key=lambda workload: min(table[workload].values(), default=Decimal(0)))
+    lowest = set(ordered[:MOST_PLOTTED])
+    return {workload: by_repeat for workload, by_repeat in table.items() if workload in lowest}
+
+
+def _with_plotted(sentence: str, table: Mapping[str, Mapping[int, Decimal]]) -> str:
+    """Return a sentence, and where the plot does not show all workloads, which it does."""
+    if len(table) <= MOST_PLOTTED:
+        return sentence
+    said = (
+        f"The plot shows the {count(MOST_PLOTTED)} of {count(len(table))} workloads whose lowest ratio is the lowest."
+    )
+    return " ".join(filter(None, [sentence, said]))
+
+
 def _plot(
     name: str, title: str, threshold: str, medians: tuple[Interval, ...], table: Mapping[str, Mapping[int, Decimal]]
 ) -> str:
+    table = _plotted(table)
     series = tuple(
         Series(label=workload, ratios=tuple((repeat, float(ratio)) for repeat, ratio in sorted(by_repeat.items())))
         for workload, by_repeat in table.items()
@@ -290,7 +314,7 @@ def _category_subject(
         sentence=_sentence(
             gates, what=title, statistic="its median ratio", rule=f"at least {threshold} in every repeat"
         ),
-        order_sentence=order_sentence(seen, family.marks),
+        order_sentence=_with_plotted(order_sentence(seen, family.marks), chosen),
         figure=_plot(name, title, threshold, _intervals(seen, gates), chosen),
         table=_workload_table(f"{name}-workloads", f"Workloads of category {category['name']}", list(chosen), family),
     )
@@ -313,7 +337,9 @@ def _production_subject(
             statistic="every case's ratio",
             rule=f"at least {threshold} in every repeat",
         ),
-        order_sentence="The order effect of each case stands beside its gate above; its interval is under spread.",
+        order_sentence=_with_plotted(
+            "The order effect of each case stands beside its gate above; its interval is under spread.", chosen
+        ),
         figure=_plot("production-cases", title, threshold, (), chosen),
         table=_workload_table("production-workloads", "Required production cases", names, family),
     )
