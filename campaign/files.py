@@ -115,7 +115,10 @@ def dump_json(value: Any) -> bytes:
     """Return the bytes of a JSON document: sorted keys, two-space indent, ASCII, final newline, no NaN."""
     # The standard library indents in Python, which takes several times as long as to write in one line and indent that.
     text = json.dumps(value, sort_keys=True, ensure_ascii=True, allow_nan=False, separators=(",", ":"))
-    return msgspec.json.format(text.encode("ascii"), indent=2) + b"\n"
+    try:
+        return msgspec.json.format(text.encode("ascii"), indent=2) + b"\n"
+    except msgspec.DecodeError:  # a name that is no Unicode, such as one of a file, stands there as half a pair
+        return (json.dumps(value, sort_keys=True, ensure_ascii=True, allow_nan=False, indent=2) + "\n").encode("ascii")
 
 
 def _refuse_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import errno
+import json
 import os
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from campaign import files
 from campaign.errors import EvidenceError, ExitCode, InfrastructureError, StateError
@@ -97,3 +100,16 @@ def test_a_file_or_a_dangling_link_is_no_folder(tmp_path: Path) -> None:
         assert caught.value.where == str(tmp_path / name)
     files.require_folder_or_nothing(tmp_path)
     files.require_folder_or_nothing(tmp_path / "absent")
+
+
+TEXTS = st.text() | st.text(st.characters(categories=("Cs", "Ll")))
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | TEXTS,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(TEXTS, inner, max_size=3),
+)
+
+
+@given(VALUES)
+def test_a_document_is_what_the_standard_library_would_write(value: object) -> None:
+    expected = json.dumps(value, sort_keys=True, ensure_ascii=True, allow_nan=False, indent=2) + "\n"
+    assert files.dump_json(value) == expected.encode()
