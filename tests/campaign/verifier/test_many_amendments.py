@@ -121,7 +121,9 @@ def test_amendments_are_found_wrong_by_the_plain_rule_and_by_no_other(
         "amended": lambda _number, voided, after: amended(voided, after_report=after),
     }
     entries = entries_of([made[act](number, *rest) for number, (act, *rest) in enumerate(drawn)])
-    facts = facts_of(entries, tmp_path_factory.getbasetemp())
+    empty = tmp_path_factory.getbasetemp() / "home-without-files"
+    empty.mkdir(exist_ok=True)
+    facts = facts_of(entries, empty)
     assert faults(facts) == list(plain(fold(entries)))
 
 
