@@ -54,10 +54,19 @@ def write_bytecode(source: Path, copy: Path) -> None:
         Path(folder).mkdir(parents=True, exist_ok=True)  # one may lie within another
     for path, target in targets.items():
         status = os.stat(f"{copy}/{path}")  # noqa: PTH116 - as below
-        code = kind(path, f"{source}/{path}").get_code(path)
+        code = _code_of(kind, f"{source}/{path}", path)
         stamp = struct.pack("<III", 0, int(status.st_mtime) & 0xFFFFFFFF, status.st_size & 0xFFFFFFFF)
         with open(target, "xb", buffering=0) as stream:  # noqa: PTH123 - twice as fast, for dozens
             stream.write(util.MAGIC_NUMBER + stamp + marshal.dumps(code))
+
+
+def _code_of(kind: type[_Loader], source: str, name: str) -> CodeType | None:
+    # A loader that is not launch.py's own would write beside the source, which is frozen.
+    before, sys.dont_write_bytecode = sys.dont_write_bytecode, True
+    try:
+        return kind(name, source).get_code(name)
+    finally:
+        sys.dont_write_bytecode = before
 
 
 def _modules(copy: Path) -> list[str]:

@@ -231,7 +231,7 @@ def test_show_tells_the_command_of_the_job_and_where_slurm_keeps_its_accounts(
     # What was handed over is the better witness.
     (key,) = desk.history().submissions
     handed = home.paths.submission(key).request
-    handed.parent.mkdir(parents=True)
+    handed.parent.mkdir(parents=True, exist_ok=True)
     handed.write_text(json.dumps({"payloads": [["job", str(number)] for number in range(4)]}))
     (attempt,) = run_json(capsys, home, "show", "candidate/pilot/packed-b4")["attempts"]
     assert attempt["command"] == ["job", str(index)]

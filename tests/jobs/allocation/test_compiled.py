@@ -87,11 +87,15 @@ def test_the_parent_runs_no_bytecode_of_the_copys(source: Path, workspace: Works
     assert start(copy, "allocation", tmp_path / "private")[1].startswith("usage")
 
 
-def test_bytecode_that_was_touched_is_a_change_of_the_copy(source: Path, workspace: Workspace) -> None:
+def test_bytecode_that_was_touched_is_a_change_of_the_copy(
+    source: Path, workspace: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "dont_write_bytecode", False)
     sha256 = digest_folder(source)
     copy = workspace.harness(source, sha256)
     assert workspace.find_changes() == []
     (target,) = copy.root.rglob("command.*.pyc")
+    assert not [*source.rglob("*.pyc")]
     target.chmod(0o600)
     assert len(workspace.find_changes()) == 1
     assert workspace.harness(source, sha256).root != copy.root
