@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import importlib
 import json
 import os
@@ -196,6 +197,8 @@ def _exit_code_of(error: BaseException, state: dict[str, bool], *, as_json: bool
 
 def run() -> None:
     """Console script."""
+    # Of thousands of documents none is garbage while they are used: to look for it every 700 takes a fifth of the time.
+    gc.set_threshold(200_000, 50, 50)
     sys.exit(main())
 
 

@@ -295,6 +295,7 @@ def _prepare_connection(connection: Any, _record: object) -> None:
 
 _PRAGMAS = (
     "cache_size = -65536",  # KiB
+    "threads = 2",  # to sort for an index
     "foreign_keys = ON",
     "journal_mode = DELETE",
     "synchronous = FULL",

@@ -242,7 +242,7 @@ def _read_files(
 
 
 def read_attempt(
-    folder: AttemptPaths, expected: Expected, *, stored_sha256: str = ""
+    folder: AttemptPaths, expected: Expected, *, receipt: bytes | None = None, stored_sha256: str = ""
 ) -> tuple[SealedAttempt | None, tuple[Finding, ...]]:
     """Read and check one attempt that has a receipt, or one segment of an attempt at a run.
 
@@ -251,32 +251,34 @@ def read_attempt(
     Args:
         folder: Its folder.
         expected: What the plan says of it.
+        receipt: Its receipt, if that was read; None to read it.
         stored_sha256: Digest of the receipt whose rows the cache holds; empty where it holds none.
 
     Returns:
         The attempt, or None and every reason why it cannot be taken.
     """
     try:
-        start_bytes, receipt_bytes = files.read_regular(folder.start), files.read_regular(folder.receipt)
+        start_bytes = files.read_regular(folder.start)
+        receipt_bytes = files.read_regular(folder.receipt) if receipt is None else receipt
         start = documents.Start.parse(start_bytes, where=str(folder.start))
-        receipt = documents.Receipt.parse(receipt_bytes, where=str(folder.receipt))
+        said = documents.Receipt.parse(receipt_bytes, where=str(folder.receipt))
     except EvidenceError as error:
         return None, (Finding(where=error.where, what=error.what),)
     start_sha256, receipt_sha256 = files.sha256_bytes(start_bytes), files.sha256_bytes(receipt_bytes)
     findings = [
         *_check_start(start, expected, str(folder.start)),
-        *_check_receipt(receipt, start_sha256, expected, str(folder.receipt)),
-        *_check_listing(folder, receipt, expected.planned),
+        *_check_receipt(said, start_sha256, expected, str(folder.receipt)),
+        *_check_listing(folder, said, expected.planned),
     ]
     is_stored = receipt_sha256 == stored_sha256
-    tables, kept, found = _read_files(folder, receipt, is_stored=is_stored)
+    tables, kept, found = _read_files(folder, said, is_stored=is_stored)
     findings.extend(found)
     if findings:
         return None, tuple(findings)
     return SealedAttempt(
         start=start,
         start_sha256=start_sha256,
-        receipt=receipt,
+        receipt=said,
         receipt_sha256=receipt_sha256,
         tables=tables,
         kept=kept,

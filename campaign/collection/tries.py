@@ -133,26 +133,35 @@ class Try:
         return self.slot is None and self.attempt.ended is None
 
 
-def _check_ended(place: AllocationPaths, attempt: acts.Attempt, folder: AttemptPaths) -> None:
-    """Check a try against what its allocation says that it wrote; a killed job says nothing.
+def _read_ended(place: AllocationPaths, attempt: acts.Attempt) -> documents.Ended | None:
+    """Return what a try's allocation says that it wrote; None where it says nothing, as that of a killed job.
+
+    Raises:
+        EvidenceError: It is not the harness's, or another allocation's.
+    """
+    data = files.read_if_there(place.ended)
+    if data is None:
+        return None
+    ended = documents.Ended.parse(data, where=str(place.ended))
+    if ended.allocation != attempt.allocation:
+        raise EvidenceError(f"is that of allocation {ended.allocation}", where=str(place.ended))
+    return ended
+
+
+def _read_receipt(place: AllocationPaths, attempt: acts.Attempt, folder: AttemptPaths) -> bytes | None:
+    """Return a try's receipt, which must be the one that its allocation says that it wrote; None if there is none.
 
     Raises:
         EvidenceError: A receipt is gone, another one, or not the harness's.
     """
-    ended_path = place.ended
-    if not os.path.lexists(ended_path):
-        return
     # Read before the receipt is looked for: every receipt that it names is there already.
-    ended = documents.Ended.read(ended_path)
-    if ended.allocation != attempt.allocation:
-        raise EvidenceError(f"is that of allocation {ended.allocation}", where=str(ended_path))
-    digest = files.sha256_bytes(files.read_regular(folder.receipt)) if _has_receipt(folder) else ""
-    if contradiction := ended.contradiction(attempt.key.receipt_name, digest):
-        raise EvidenceError(contradiction, where=str(folder.receipt))
-
-
-def _has_receipt(folder: AttemptPaths) -> bool:
-    return os.path.lexists(folder.receipt)
+    ended = _read_ended(place, attempt)
+    receipt = files.read_regular(folder.receipt) if os.path.lexists(folder.receipt) else None
+    if ended is not None:
+        digest = files.sha256_bytes(receipt) if receipt is not None else ""
+        if contradiction := ended.contradiction(attempt.key.receipt_name, digest):
+            raise EvidenceError(contradiction, where=str(folder.receipt))
+    return receipt
 
 
 def _read_start(folder: AttemptPaths) -> documents.Start | None:
@@ -177,8 +186,8 @@ def read_try(plans: Plans, attempt: acts.Attempt) -> Try:
         return unchanged
     allocation = plans.place(attempt.allocation)
     known_allocation = plans.history.allocations[attempt.allocation]
-    _check_ended(allocation, attempt, folder)
-    if not _has_receipt(folder):
+    receipt = _read_receipt(allocation, attempt, folder)
+    if receipt is None:
         if seen := plans.history.sealed.get(attempt.key.receipt_name):
             word = "collected" if attempt.key.receipt_name in plans.known else "seen"
             raise EvidenceError(f"{word} before with SHA-256 {seen}, now there is none", where=str(folder.receipt))
@@ -197,7 +206,7 @@ def read_try(plans: Plans, attempt: acts.Attempt) -> Try:
     remembered = plans.memory.tries.get(attempt.key)
     stored_sha256 = remembered.receipt_sha256 if remembered is not None else ""
     expected = expect(plans.frozen, planned, attempt.allocation)
-    sealed, findings = read_attempt(folder, expected, stored_sha256=stored_sha256)
+    sealed, findings = read_attempt(folder, expected, receipt=receipt, stored_sha256=stored_sha256)
     if sealed is not None and sealed.receipt.ending is Ending.VOID:
         findings = (*findings, Finding(where=str(folder.receipt), what="no attempt can end void by itself"))
     elif sealed is not None:
