@@ -327,6 +327,15 @@ def _boot_slurm(cluster: Cluster) -> None:
     wait_until("the nodes", lambda: num_idle(cluster) == len(NODES), cluster.log("slurmctld"))
 
 
+def restore(cluster: Cluster) -> None:
+    """Wait until all nodes are idle again; a cluster that a test has left otherwise is booted anew."""
+    try:
+        wait_until("all nodes", lambda: is_up(cluster), cluster.log("slurmctld"), seconds=40.0)
+    except ClusterError:
+        down(cluster)
+        up(cluster)
+
+
 def start_node(cluster: Cluster, node: str) -> None:
     """Start a node's daemon."""
     _start(cluster, f"slurmd-{node}", "slurmd", "-D", "-N", node)

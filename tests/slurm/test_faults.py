@@ -26,7 +26,7 @@ from campaign.submission.transport import CHILD
 from campaign.watching.processes import find_processes
 from campaign.watching.state import AttemptState, SlotState
 from tests.slurm import cluster as clusters
-from tests.slurm.cluster import Cluster, crash, is_up, kill_node_daemon, signal_daemon, start_node, wait_until
+from tests.slurm.cluster import Cluster, crash, kill_node_daemon, restore, signal_daemon, start_node
 from tests.slurm.held import (
     HeldCampaign,
     end_all,
@@ -57,7 +57,7 @@ def make(tmp_path: Path, slurm_cluster: Cluster, monkeypatch: pytest.MonkeyPatch
     yield make_one
     for held in made:
         end_all(held)
-    wait_until("all nodes", lambda: is_up(slurm_cluster), slurm_cluster.log("slurmctld"))
+    restore(slurm_cluster)
 
 
 def nodes_of(held: HeldCampaign, *batches: int) -> dict[str, list[int]]:

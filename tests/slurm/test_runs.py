@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from tests.slurm.cluster import NODES, Cluster, crash, is_up, start_node, wait_until
+from tests.slurm.cluster import NODES, Cluster, crash, restore, start_node
 from tests.support.cli import PROGRAM, expect, expect_json, run_campaign
 from tests.support.failing import write_failing_campaign
 from tests.support.tinylm import copy_source, head, prepare_corpus
@@ -141,7 +141,7 @@ def test_a_run_that_is_cut_three_times_ends_as_one_that_is_not(slurm_cluster: Cl
     assert not (segment_folder(cut, 3) / "receipt.json").exists()
     assert finals(cut) == finals(whole)
     expect(0, "collect", "--home", cut)
-    wait_until("all nodes", lambda: is_up(slurm_cluster), slurm_cluster.log("slurmctld"))
+    restore(slurm_cluster)
 
 
 @pytest.mark.usefixtures("slurm_cluster")
