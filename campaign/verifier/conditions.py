@@ -50,9 +50,9 @@ def faults(sealed: Sealed) -> Iterator[tuple[str, str]]:
 
 def _looks(side: Node) -> Iterator[Look]:
     conditions, name = side["conditions"], side["side"].as_text()
-    for when in ("before", "after"):
-        if (state := conditions.get(when)) is not None:
-            yield f"{when} {name}'s windows", _given(state)
+    yield f"before {name}'s windows", _given(conditions["before"])
+    if (after := conditions.get("after")) is not None:
+        yield f"after {name}'s windows", _given(after)
 
 
 def _given(state: Node) -> dict[str, str]:

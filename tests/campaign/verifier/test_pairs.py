@@ -154,6 +154,13 @@ FORGED = {
         ),
         "under what conditions its windows ended",
     ),
+    "no conditions at the beginning": (
+        both(
+            edit_sides(PAIR, say_conditions),
+            edit_sides(PAIR, lambda sides: [side["conditions"].update(before=None, after=None) for side in sides]),
+        ),
+        "sides[0].conditions.before: is null where an object should be",
+    ),
     "a restarted job": (
         both(edit_sides(PAIR, say_conditions), restart),
         "its scheduler had restarted",
