@@ -133,9 +133,9 @@ class Facts:
     protocol: Mapping[str, Json] = field(default_factory=dict)
     protocol_sha256: str = ""
     candidates: dict[str, Candidate] = field(default_factory=dict)
+    """By id, oldest first."""
     is_short: bool = False
     """Whether a manifest is there and cannot be read, so that nothing can be held to it."""
-    """By id, oldest first."""
     entries: Sequence[Entry] = ()
     slots: dict[str, Slot] = field(default_factory=dict)
     """Every slot of the baseline and of every candidate, by name."""
