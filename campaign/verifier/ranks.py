@@ -8,9 +8,8 @@ from hashlib import sha256
 
 from . import names, tables
 from .facts import Facts, Sealed, Slot
+from .receipts import COMPLETED
 from .strict import Node
-
-COMPLETED = "completed"
 
 
 def faults(facts: Facts, sealed: Sealed, slot: Slot) -> Iterator[tuple[str, str]]:
