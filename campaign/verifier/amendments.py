@@ -24,8 +24,8 @@ def check(facts: Facts, check: Check) -> None:
         facts: Slots, attempts and the ledger are known.
         check: Where findings go.
     """
-    history, past = history_of(facts), Past()
-    past.slots.update(history.slots())
+    history = history_of(facts)
+    past = Past(history.slots())
     for amendment in history.amendments:
         with check.each():
             for what in _faults(facts, history, past, amendment):
@@ -55,7 +55,7 @@ class Past:
         slots: What was planned at each slot, in the ledger's order.
     """
 
-    slots: dict[str, list[Planned]] = field(default_factory=dict)
+    slots: Mapping[str, list[Planned]]
     _by_number: dict[str, list[Planned]] = field(default_factory=dict)
     _num_seen: dict[str, int] = field(default_factory=dict)
     _last: dict[str, int] = field(default_factory=dict)
