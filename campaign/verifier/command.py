@@ -34,8 +34,8 @@ def _parser() -> argparse.ArgumentParser:
         "Python (and scipy where the frozen acceptance uses it); neither network, git, torch nor a scheduler is used.",
         epilog="Exits with 0 if nothing is tampered with (what is incomplete or was not checked is printed), with 5 "
         "otherwise, with 6 if something is there and cannot be read, with 4 if a reported verdict could not be derived "
-        "again, and with 2 if there is no home. --verdict "
-        "adds 3 (a gate is shown to be missed) and 4 (evidence is wanting, or there is no verdict).",
+        "again, and with 2 if there is no home. --verdict adds 3 (a gate is shown to be missed) and 4 (evidence is "
+        "wanting, or there is no verdict).",
     )
     parser.add_argument("home", type=Path, metavar="HOME", help="the campaign home, an unpacked export or an archive")
     parser.add_argument("--head", type=_head, help="the head line that was kept elsewhere, or its 64 digits")

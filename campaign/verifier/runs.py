@@ -100,9 +100,8 @@ def _check_run(facts: Facts, history: History, slot: Slot, tries: Sequence[Plann
         check.tampered(where, what)
     for link in chain:
         for where, what in _faults_of_segment(recipe, link):
-            if not any(
-                f"{path}/".startswith(f"{where}/") for path in unread
-            ):  # else it is missed because it was not read
+            # What is missed below it may be missed because it was not read.
+            if not any(f"{path}/".startswith(f"{where}/") for path in unread):
                 check.tampered(where, what)
     if not num_faults:  # else the chain would be blamed for what a checkpoint lacks
         for where, what in _faults_of_chain(facts, chain, recipe):
