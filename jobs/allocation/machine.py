@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from ..common.tables import plain_text
-from ..processes.marks import read_stat
+from ..processes.lineage import read_stat
 from . import cgroups, gpus
 
 PROC = Path("/proc")
@@ -50,7 +50,7 @@ def read_boot_id() -> str:
 def read_process_start(pid: int) -> int:
     """Return when a process began, in clock ticks since boot."""
     found = read_stat(pid, PROC)
-    return found[2] if found else 0
+    return found.start if found else 0
 
 
 def find_cpu_model(cpuinfo: str) -> str:

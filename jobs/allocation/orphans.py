@@ -13,12 +13,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ..common.strict import readable
-from ..processes.marks import Mark, find_mark, read_stat
+from ..processes.lineage import read_stat
+from ..processes.marks import Mark, find_mark
 
 PROC = Path("/proc")
 _MOST_SHOWN = 5
 _COMMAND_BYTES = 400
-_ENDED = ("Z", "X")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,7 +47,7 @@ def find_orphans(own: Mark, proc: Path = PROC, user: int | None = None) -> list[
         # Of another boot, or of a machine whose processes are shown here: nothing on this node can be its harness.
         if mark == own or _lives(mark, own.boot_id, proc):
             continue
-        if (stat := read_stat(pid, proc)) is not None and stat[0] not in _ENDED:
+        if (stat := read_stat(pid, proc)) is not None and not stat.has_ended:
             found.append(Orphan(pid=pid, command=_command(pid, proc), job=readable(mark.job)))
     return found
 
@@ -91,7 +91,7 @@ def _lives(mark: Mark, boot_id: str, proc: Path) -> bool:
 
 def _is_it(mark: Mark, name: str, proc: Path) -> bool:
     stat = read_stat(name, proc)
-    return stat is not None and stat[2] == mark.process_start and stat[0] not in _ENDED
+    return stat is not None and stat.start == mark.process_start and not stat.has_ended
 
 
 def _inner_numbers(name: str, proc: Path) -> list[str]:

@@ -21,14 +21,12 @@ from pathlib import Path
 from typing import NoReturn
 
 from ..common.strict import Fields, compact_json, parse_json
+from .lineage import is_below, read_stat
 from .signals import ignore_signals
 
 _PR_SET_PDEATHSIG = 1
 _PR_SET_DUMPABLE = 4
 _PR_SET_CHILD_SUBREAPER = 36
-_STAT_BYTES = 1 << 12
-"""More than a process's stat has."""
-_GONE = (b"Z", b"X")
 _KILL_S = 10.0
 """How long killed processes may take to go: one that waits for a broken file system never does."""
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -90,40 +88,18 @@ def _prctl(option: int, value: int) -> None:
 # --- descendants ------------------------------------------------------------------------------------------------------
 
 
-def _stat(name: str) -> tuple[bytes, int]:
-    """Return state and parent of a process.
-
-    Raises:
-        OSError: It is gone.
-        ValueError: As above, while it was read.
-    """
-    with open(f"/proc/{name}/stat", "rb", buffering=0) as stream:  # noqa: PTH123 - twice as fast, for each process
-        text = stream.read(_STAT_BYTES)
-    # The command's name may hold blanks and parentheses: the fields begin behind the last one.
-    state, parent = text[text.rindex(b")") + 1 :].split(None, 2)[:2]
-    return state, int(parent)
-
-
 def is_descendant(pid: int, ancestor: int) -> bool:
     """Return whether a living process is below another one; as `descendants` would, by its own line alone."""
-    try:
-        state, parent = _stat(str(pid))
-        while parent not in (ancestor, 0):
-            parent = _stat(str(parent))[1]
-    except (OSError, ValueError):
-        return False
-    return state not in _GONE and parent == ancestor
+    stat = read_stat(pid)
+    return stat is not None and not stat.has_ended and is_below(pid, ancestor) is True
 
 
 def _parents() -> dict[int, int]:
     """Return the parent of every living process that can be seen; zombies are left out."""
     found: dict[int, int] = {}
     for name in os.listdir("/proc"):  # noqa: PTH208 - one call for thousands of processes
-        if name.isdecimal():
-            with contextlib.suppress(OSError, ValueError):
-                state, parent = _stat(name)
-                if state not in _GONE:
-                    found[int(name)] = parent
+        if name.isdecimal() and (stat := read_stat(name)) is not None and not stat.has_ended:
+            found[int(name)] = stat.parent
     return found
 
 

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
-from pathlib import Path
+
+from .lineage import read_stat
 
 VARIABLE = "CAMPAIGN_ALLOCATION"
 _PARTS = 4
@@ -50,19 +51,8 @@ def find_mark(environ: bytes) -> Mark | None:
     return None
 
 
-def read_stat(pid: int | str, proc: Path = Path("/proc")) -> tuple[str, int, int] | None:
-    """Return state, parent and start of a process, the last in clock ticks since boot; None if it is gone."""
-    try:
-        text = (proc / str(pid) / "stat").read_text(encoding="utf-8", errors="replace")
-    except OSError:
-        return None
-    # The command's name may hold blanks and parentheses: the fields begin behind the last one.
-    fields = text[text.rindex(")") + 1 :].split() if ")" in text else []
-    return (fields[0], int(fields[1]), int(fields[19])) if len(fields) > 19 else None
-
-
 def own_mark(boot_id: str, job: str) -> Mark:
     """Return the mark of this process."""
     pid = os.getpid()
     found = read_stat(pid)
-    return Mark(boot_id=boot_id, pid=pid, process_start=found[2] if found else 0, job=job)
+    return Mark(boot_id=boot_id, pid=pid, process_start=found.start if found else 0, job=job)

@@ -10,10 +10,10 @@ import select
 import signal
 import subprocess
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from pathlib import Path
 from typing import TypeVar
 
 from ..common.endings import EndedError, Ending, InterruptedAttemptError
+from .lineage import is_below
 
 T = TypeVar("T")
 HEARD = (signal.SIGTERM, signal.SIGUSR2, signal.SIGINT, signal.SIGHUP)
@@ -181,26 +181,6 @@ def _open_signal_fd(numbers: Iterable[signal.Signals]) -> int:
     return descriptor
 
 
-def _read_parent(pid: int) -> int | None:
-    try:
-        text = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
-    except OSError:
-        return None
-    return int(text[text.rindex(")") + 1 :].split()[1])
-
-
-def _is_below(pid: int, ancestor: int) -> bool | None:
-    """Return whether a process descends from another one; None if it is gone, or its parents are."""
-    while pid > 1:
-        parent = _read_parent(pid)
-        if parent is None:
-            return None
-        if parent == ancestor:
-            return True
-        pid = parent
-    return False
-
-
 def _find_fault(info: signal.struct_siginfo) -> str:
     """Return who sent a signal if that was a side, or may have been; empty if it was surely somebody else.
 
@@ -214,12 +194,12 @@ def _find_fault(info: signal.struct_siginfo) -> str:
         return f"somebody who cannot be told: such a signal does not name its sender (si_code {info.si_code})"
     if info.si_pid == 0:
         return ""  # from outside this process namespace: a side is within it
-    is_below = _is_below(info.si_pid, os.getpid())
-    if is_below is None and info.si_uid == 0 != os.getuid():
+    is_of_side = is_below(info.si_pid, os.getpid())
+    if is_of_side is None and info.si_uid == 0 != os.getuid():
         return ""  # the administrator's: no side of another user becomes root
-    if is_below is None:
+    if is_of_side is None:
         return f"process {info.si_pid}, which was gone at once, as one of a side would be"
-    return f"process {info.si_pid} of the side" if is_below else ""
+    return f"process {info.si_pid} of the side" if is_of_side else ""
 
 
 # --- what a signal means ----------------------------------------------------------------------------------------------

@@ -5,7 +5,8 @@ import os
 import pytest
 
 from jobs.processes.affinity import list_cpus, read_affinity
-from jobs.processes.marks import VARIABLE, Mark, find_mark, own_mark, parse_mark, read_stat
+from jobs.processes.lineage import read_stat
+from jobs.processes.marks import VARIABLE, Mark, find_mark, own_mark, parse_mark
 
 MARK = Mark(boot_id="b", pid=7, process_start=12, job="10_2: odd")
 
