@@ -33,17 +33,14 @@ class Output(Protocol):
         """Return the last lines as text."""
 
 
-class SideLog:
-    """The capped log of one side.
+class _Capped:
+    """What a side printed, as far as it may.
 
     Args:
-        path: The file to create.
-        most_bytes: What a side may print.
+        most_bytes: What it may print.
     """
 
-    def __init__(self, path: Path, most_bytes: int) -> None:
-        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-        self._stream = os.fdopen(os.open(path, flags, 0o644), "wb", buffering=0)
+    def __init__(self, most_bytes: int) -> None:
         self._most_bytes = most_bytes
         self._pending = bytearray()
         self._last = b""
@@ -67,14 +64,28 @@ class SideLog:
         if self.is_truncated:
             raise EndedError(Ending.OUTPUT_FLOOD, f"the side printed more than {self._most_bytes} bytes")
 
+    def tail(self) -> str:
+        """Return the last lines as text."""
+        return _tail(self._last)
+
+
+class SideLog(_Capped):
+    """The capped log of one side.
+
+    Args:
+        path: The file to create.
+        most_bytes: What a side may print.
+    """
+
+    def __init__(self, path: Path, most_bytes: int) -> None:
+        super().__init__(most_bytes)
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+        self._stream = os.fdopen(os.open(path, flags, 0o644), "wb", buffering=0)
+
     def flush(self) -> None:
         """Write what was taken; it may raise that the disk is full."""
         while self._pending:
             del self._pending[: self._stream.write(self._pending)]
-
-    def tail(self) -> str:
-        """Return the last lines as text."""
-        return _tail(self._last)
 
     def close(self) -> None:
         """Write the rest and close the file."""
@@ -140,46 +151,16 @@ class RankLog:
             self._log.add(self._prefix + line + b"\n")
 
 
-class HeldLog:
-    """The output of a side's processes on a further node, held there until it is fetched.
-
-    Args:
-        most_bytes: What they may print.
-    """
-
-    def __init__(self, most_bytes: int) -> None:
-        self._most_bytes = most_bytes
-        self._held = bytearray()
-        self.output_bytes = 0
-
-    @property
-    def is_truncated(self) -> bool:
-        """Whether more was printed than is kept."""
-        return self.output_bytes > self._most_bytes
-
-    def add(self, data: bytes) -> None:
-        """Take what was printed.
-
-        Raises:
-            EndedError: It is more than may be.
-        """
-        room = max(0, self._most_bytes - self.output_bytes)
-        self.output_bytes += len(data)
-        self._held += data[:room]
-        if self.is_truncated:
-            raise EndedError(Ending.OUTPUT_FLOOD, f"the side printed more than {self._most_bytes} bytes")
+class HeldLog(_Capped):
+    """The output of a side's processes on a further node, held there until it is fetched."""
 
     def flush(self) -> None:
         """Do nothing: it is fetched."""
 
-    def tail(self) -> str:
-        """Return the last lines as text."""
-        return _tail(bytes(self._held[-_TAIL_BYTES:]))
-
     def fetch(self, most_bytes: int) -> bytes:
         """Return the next part of what was printed; empty once there is no more."""
-        part = bytes(self._held[:most_bytes])
-        del self._held[:most_bytes]
+        part = bytes(self._pending[:most_bytes])
+        del self._pending[:most_bytes]
         return part
 
 
