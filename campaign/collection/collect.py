@@ -268,16 +268,6 @@ def _above(folders: Iterable[str], root: str) -> set[str]:
     return found
 
 
-def _planned_at(entries: Iterable[documents.Entry]) -> dict[str, float]:
-    """Return when each allocation was first intended; an intent that reached nobody is made again."""
-    found: dict[str, float] = {}
-    for entry in entries:
-        if entry.act == "intent":
-            for planned in entry.data["allocations"]:
-                found.setdefault(str(planned["allocation"]), entry.at)
-    return found
-
-
 def read_home(
     paths: HomePaths,
     frozen: Frozen,
@@ -304,7 +294,7 @@ def read_home(
         frozen=frozen,
         history=history,
         slots=frozen.slots(),
-        planned_at=_planned_at(entries),
+        planned_at={name: entry.at for name, entry in acts.first_intents(entries).items()},
         known=known,
         memory=memory or Memory(),
     )

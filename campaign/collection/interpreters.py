@@ -7,12 +7,13 @@ own. What counts is that all evidence of a side comes from one interpreter, unle
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
 from campaign import documents
 from campaign.collection.sealed import Finding
+from campaign.submission.acts import first_intents
 
 Identity: TypeAlias = tuple[str, str, str, str]
 """Path, version and SHA-256 of the interpreter, and the digest of its environment."""
@@ -29,7 +30,7 @@ class Sealed:
     receipt: documents.Receipt
 
 
-def check_interpreters(sealed: Iterable[Sealed], entries: Iterable[documents.Entry]) -> Iterator[Finding]:
+def check_interpreters(sealed: Iterable[Sealed], entries: Sequence[documents.Entry]) -> Iterator[Finding]:
     """Yield a finding for every side of a receipt that ran on something else than the side did first.
 
     Args:
@@ -44,7 +45,7 @@ def check_interpreters(sealed: Iterable[Sealed], entries: Iterable[documents.Ent
 
 
 def remarks_on_interpreters(
-    sealed: Iterable[Sealed], entries: Iterable[documents.Entry], frozen: Mapping[str, documents.Environment]
+    sealed: Iterable[Sealed], entries: Sequence[documents.Entry], frozen: Mapping[str, documents.Environment]
 ) -> Iterator[str]:
     """Yield a remark for every side whose first sealed attempt ran on something else than the freeze saw.
 
@@ -79,9 +80,10 @@ class _Seen:
     identity: Identity
 
 
-def _seen(sealed: Iterable[Sealed], entries: Iterable[documents.Entry]) -> Iterator[_Seen]:
+def _seen(sealed: Iterable[Sealed], entries: Sequence[documents.Entry]) -> Iterator[_Seen]:
     """Yield what every side of every receipt ran on, in the order in which they were planned and ended."""
-    planned, changes = _acts(entries)
+    planned = {name: entry.seq for name, entry in first_intents(entries).items()}
+    changes = [entry.seq for entry in entries if entry.act == "amended" and entry.data.get("what") == "interpreter"]
     for one in sorted(sealed, key=lambda one: (planned.get(one.allocation, 0), one.receipt.at, one.where)):
         epoch = bisect_left(changes, planned.get(one.allocation, 0))
         for side in one.receipt.sides:
@@ -89,19 +91,6 @@ def _seen(sealed: Iterable[Sealed], entries: Iterable[documents.Entry]) -> Itera
             if identity is not None:
                 owner = one.owner if side.side == "candidate" else "baseline"
                 yield _Seen(where=one.where, side=side.side, owner=owner, epoch=epoch, identity=identity)
-
-
-def _acts(entries: Iterable[documents.Entry]) -> tuple[Mapping[str, int], list[int]]:
-    """Return when allocations were first planned, and when interpreters were amended, by number in the ledger."""
-    planned: dict[str, int] = {}
-    changes = []
-    for entry in entries:
-        if entry.act == "intent":
-            for one in entry.data["allocations"]:
-                planned.setdefault(str(one["allocation"]), entry.seq)
-        elif entry.act == "amended" and entry.data.get("what") == "interpreter":
-            changes.append(entry.seq)
-    return planned, changes
 
 
 def _identity(side: documents.SideReceipt) -> Identity | None:

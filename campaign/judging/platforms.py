@@ -40,25 +40,15 @@ def platforms_of(
     Raises:
         EvidenceError: A start.json does not say what platform it is about.
     """
-    planned = _planned(entries)
+    first, receipts = acts.first_intents(entries), collection.receipts_read
+    planned = {key: first[one.allocation].seq for key, one in receipts.items()}
     strata: list[_Stratum] = []
-    for key in sorted(collection.receipts_read, key=lambda one: (planned.get(one, 0), one)):
-        is_completed = collection.receipts_read[key].ending is Ending.COMPLETED
+    for key in sorted(receipts, key=lambda one: (planned[one], one)):
+        is_completed = receipts[key].ending is Ending.COMPLETED
         if is_completed and not history.is_void(key.slot, key.attempt):
-            _put(strata, key, collection.starts_read[key], planned.get(key, 0))
+            _put(strata, key, collection.starts_read[key], planned[key])
     changes = [seq for seq, one in history.amendments.items() if one.platform]
     return tuple(_platform(stratum, index, changes) for index, stratum in enumerate(strata))
-
-
-def _planned(entries: Sequence[documents.Entry]) -> dict[AttemptKey, int]:
-    """Return the ledger's number of the first intent that names each attempt."""
-    found: dict[AttemptKey, int] = {}
-    for entry in entries:
-        if entry.act == "intent":
-            for allocation in entry.parse_data(acts.Intent).allocations:
-                for one in allocation.attempts:
-                    found.setdefault(AttemptKey(one.slot, one.attempt, one.segment), entry.seq)
-    return found
 
 
 def _put(strata: list[_Stratum], key: AttemptKey, start: documents.Start, planned_seq: int) -> None:

@@ -385,3 +385,13 @@ def fold(entries: Iterable[Entry]) -> History:
         if note is not None:
             note(history, entry)
     return history
+
+
+def first_intents(entries: Iterable[Entry]) -> dict[str, Entry]:
+    """Return the act that first planned each allocation, by its id; an intent that reached nobody is made again."""
+    found: dict[str, Entry] = {}
+    for entry in entries:
+        if entry.act == "intent":
+            for planned in entry.data["allocations"]:
+                found.setdefault(str(planned["allocation"]), entry)
+    return found
