@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from campaign import documents
 from campaign.judging.conditions import HELD_NS, remarks_of
 from campaign.keys import AttemptKey
+from tests.support.bare import make_receipt, make_side
 
 GPU: dict[str, Any] = {
     "uuid": "GPU-a",
@@ -38,33 +38,14 @@ def remarks(
 ) -> dict[str, tuple[str, ...]]:
     """Return what is remarked of a pair whose sides began alike and ended like this."""
     sides = [
-        {
-            "side": side,
-            "position": place,
-            **dict.fromkeys(("exit_code", "max_rss_bytes", "output_bytes"), 0),
-            **dict.fromkeys(("wall_s", "cpu_s"), 1.0),
-            **dict.fromkeys(("signal", "engaged", "caches")),
-            **dict.fromkeys(("offers", "missing", "foreign"), ()),
-            "output_truncated": False,
-            "path": "",
-            "versions": {},
-            "conditions": {"before": look(), "after": after, "affinity": affinity if place == 2 else "0-3"},
-        }
+        make_side(
+            side,
+            place,
+            conditions={"before": look(), "after": after, "affinity": affinity if place == 2 else "0-3"},
+        )
         for place, (side, after) in enumerate((("baseline", first), ("candidate", second)), start=1)
     ]
-    receipt = documents.Receipt.of(
-        {
-            **dict.fromkeys(("start_sha256", "slot", "allocation", "reason"), ""),
-            "attempt": 1,
-            "kind": "pair",
-            "ending": "completed",
-            "elapsed_s": 1.0,
-            "at": 1.0,
-            "sides": sides,
-            "calibration": None,
-            "files": (),
-        }
-    )
+    receipt = make_receipt(sides)
     return {one.slot: one.what for one in remarks_of({AttemptKey("c0/pair/w/r1", 1, segment): receipt})}
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from campaign import documents
 from campaign.judging.exchanges import exchanges_of
 from campaign.keys import AttemptKey
+from tests.support.bare import make_receipt, make_side
 
 WORKLOADS = {"c0/pair/w/r1": "w", "c0/pair/w/r2": "w"}
 
@@ -14,34 +14,10 @@ WORKLOADS = {"c0/pair/w/r1": "w", "c0/pair/w/r2": "w"}
 def receipt(processes: int = 2, *, kind: str = "pair", ending: str = "completed", **engaged: str | int) -> Any:
     """Return the receipt of a pair whose sides engaged the same."""
     sides = [
-        {
-            "side": side,
-            "position": place,
-            **dict.fromkeys(("exit_code", "max_rss_bytes", "output_bytes"), 0),
-            **dict.fromkeys(("wall_s", "cpu_s"), 1.0),
-            **dict.fromkeys(("signal", "caches")),
-            **dict.fromkeys(("offers", "missing", "foreign"), ()),
-            "output_truncated": False,
-            "path": "",
-            "versions": {},
-            "engaged": engaged,
-            "topology": {"processes": processes, "nodes": 1},
-        }
+        make_side(side, place, engaged=engaged, topology={"processes": processes, "nodes": 1})
         for place, side in enumerate(("baseline", "candidate"), start=1)
     ]
-    return documents.Receipt.of(
-        {
-            **dict.fromkeys(("start_sha256", "slot", "allocation", "reason"), ""),
-            "attempt": 1,
-            "kind": kind,
-            "ending": ending,
-            "elapsed_s": 1.0,
-            "at": 1.0,
-            "sides": sides,
-            "calibration": None,
-            "files": (),
-        }
-    )
+    return make_receipt(sides, kind=kind, ending=ending)
 
 
 def told(*receipts: Any) -> list[tuple[str, str, str, str]]:
