@@ -26,40 +26,11 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from tests.slurm.cluster import Cluster
-from tests.support.counting import ADAPTER
+from tests.support.counting import Counting, write_counting_campaign
 
 MOST_RATIO = 1.5
 """Of the pairs' time to that of submitit's functions."""
 REPEATS = 3
-CONFIG = """
-name = "bench-slurm"
-baseline_first = false
-[baseline]
-source = "source"
-adapter = "counting:baseline"
-python = "{python}"
-[candidate]
-source = "source"
-adapter = "counting:candidate"
-python = "{python}"
-[throughput]
-window_s = "0.000001"
-window_margin = "10"
-pilot_s = "0.001"
-windows = 1
-warmup_updates = 0
-solo = false
-controls = false
-[submission]
-workloads_per_allocation = {together}
-[slurm]
-minutes = 5
-[matrix]
-name = "w{{work}}"
-axes.work = [{works}]
-fixed = {{ tokens = 8 }}
-production = [{names}]
-"""
 FUNCTIONS = """
 import sys
 import submitit
@@ -109,20 +80,10 @@ def make_python(folder: Path, *names: str) -> Path:
 
 def write_config(bench: Bench, python: Path, together: int) -> Path:
     """Write the source tree and campaign.toml; return the file's path."""
-    folder = bench.folder / f"{together}-together"
-    (folder / "source").mkdir(parents=True)
-    (folder / "source" / "counting.py").write_text(ADAPTER)
     works = range(1000, 1000 + bench.num_workloads)
-    config = folder / "campaign.toml"
-    config.write_text(
-        CONFIG.format(
-            python=python,
-            together=together,
-            works=", ".join(map(str, works)),
-            names=", ".join(f'"w{work}"' for work in works),
-        )
-    )
-    return config
+    production = tuple(f"w{work}" for work in works)
+    campaign = Counting(name="bench-slurm", works=works, production=production, repeats=REPEATS, together=together)
+    return write_counting_campaign(bench.folder / f"{together}-together", campaign, python)
 
 
 def run_pairs(bench: Bench, python: Path, together: int) -> float:

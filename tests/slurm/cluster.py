@@ -21,7 +21,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -315,6 +315,22 @@ def start_controller(cluster: Cluster) -> None:
     """Start slurmctld, with whatever it saved before, and wait until it answers."""
     _start(cluster, "slurmctld", "slurmctld", "-D", user="slurm")
     wait_until("slurmctld", lambda: bool(_run(cluster, "sinfo", "-h")), cluster.log("slurmctld"))
+
+
+def restart_controller(cluster: Cluster) -> None:
+    """End the controller in order and start it again: it reads slurm.conf anew.
+
+    It also writes what it knows of accounting, which it else does every few minutes; one that was killed before it did
+    so does not start without slurmdbd.
+    """
+    running = [pid for pid, name in _daemons(cluster) if name == "slurmctld"]
+    signal_daemon(cluster, "slurmctld", signal.SIGTERM)
+    wait_until("the end of slurmctld", lambda: not _are_running(running), cluster.log("slurmctld"))
+    start_controller(cluster)
+
+
+def _are_running(pids: Sequence[int]) -> bool:
+    return any(Path(f"/proc/{pid}").exists() for pid in pids)
 
 
 def _boot_slurm(cluster: Cluster) -> None:

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import signal
 import sqlite3
-import subprocess
 import venv
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,9 +13,9 @@ import pytest
 from campaign.documents import Entry
 from campaign.paths import HomePaths
 from campaign.record.ledger import read_entries
-from tests.slurm.cluster import Cluster, signal_daemon, start_controller, wait_until
+from tests.slurm.cluster import Cluster, restart_controller
 from tests.support.cli import expect, expect_json
-from tests.support.counting import ADAPTER
+from tests.support.counting import Counting, write_counting_campaign
 
 pytestmark = [pytest.mark.slurm, pytest.mark.slow]
 WORKLOADS, REPEATS, TOGETHER = 417, 5, 25
@@ -26,45 +24,6 @@ SLOTS = WORKLOADS * (1 + REPEATS)
 MOST_TASKS = 41
 """Of one array here: more than a thousand tasks, as the cluster's default of 1,001 asks for before anything is chunked,
 take Slurm alone minutes on one host. With 41 the same slots are 102 tasks, in arrays of 17, 41, 41 and 3."""
-CONFIG = """
-name = "scale"
-[baseline]
-source = "source"
-adapter = "counting:baseline"
-python = "{python}"
-[candidate]
-source = "source"
-adapter = "counting:candidate"
-python = "{python}"
-[throughput]
-repeats = {repeats}
-window_s = "0.000001"
-window_margin = "10"
-pilot_s = "0.001"
-windows = 1
-warmup_updates = 0
-solo = true
-controls = false
-[submission]
-workloads_per_allocation = {together}
-[slurm]
-minutes = 10
-[matrix]
-name = "w{{work}}"
-axes.work = [{works}]
-fixed = {{ tokens = 8 }}
-production = ["w1"]
-"""
-
-
-def restart_controller(cluster: Cluster, conf: str) -> None:
-    def has_ended() -> bool:
-        return subprocess.run(["scontrol", "ping"], capture_output=True, check=False).returncode != 0
-
-    signal_daemon(cluster, "slurmctld", signal.SIGTERM)
-    wait_until("the controller's end", has_ended, cluster.log("slurmctld"))
-    cluster.conf.write_text(conf)
-    start_controller(cluster)
 
 
 @pytest.fixture
@@ -72,21 +31,19 @@ def chunking(slurm_cluster: Cluster) -> Iterator[None]:
     """The cluster, with arrays of few tasks."""
     before = slurm_cluster.conf.read_text()
     assert "MaxArraySize=1001\n" in before
-    restart_controller(slurm_cluster, before.replace("MaxArraySize=1001\n", f"MaxArraySize={MOST_TASKS}\n"))
+    slurm_cluster.conf.write_text(before.replace("MaxArraySize=1001\n", f"MaxArraySize={MOST_TASKS}\n"))
+    restart_controller(slurm_cluster)
     yield
-    restart_controller(slurm_cluster, before)
+    slurm_cluster.conf.write_text(before)
+    restart_controller(slurm_cluster)
 
 
 def write_campaign(folder: Path) -> Path:
-    (folder / "source").mkdir()
-    (folder / "source" / "counting.py").write_text(ADAPTER)
-    works = ", ".join(map(str, range(1, WORKLOADS + 1)))
     # Of a small environment: what a large one takes at each start of a side is not what is tried here.
     venv.create(folder / "environment", with_pip=False, symlinks=True)
-    python = folder / "environment" / "bin" / "python"
-    config = folder / "campaign.toml"
-    config.write_text(CONFIG.format(python=python, repeats=REPEATS, together=TOGETHER, works=works))
-    return config
+    works = range(1, WORKLOADS + 1)
+    campaign = Counting(name="scale", works=works, production=("w1",), repeats=REPEATS, solo=True, together=TOGETHER)
+    return write_counting_campaign(folder, campaign, folder / "environment" / "bin" / "python")
 
 
 def _chunks(num_tasks: int) -> list[int]:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-import sys
+import json
+from dataclasses import dataclass
 from pathlib import Path
 
 ADAPTER = '''"""A trainer that counts: an update is a fixed amount of arithmetic."""
@@ -39,8 +40,8 @@ def candidate(config, *, seed, device):
 '''
 
 CONFIG = """
-name = "counting"
-baseline_first = {baseline_first}
+name = "{name}"
+baseline_first = {solo}
 
 [baseline]
 source = "source"
@@ -53,39 +54,65 @@ adapter = "counting:candidate"
 python = "{python}"
 
 [throughput]
-window_s = "{window_s}"
-window_margin = "4"
-pilot_s = "0.05"
-solo = {baseline_first}
+repeats = {repeats}
+window_s = "0.000001"
+window_margin = "10"
+pilot_s = "0.001"
+windows = 1
+warmup_updates = 0
+solo = {solo}
+controls = false
+
+[submission]
+workloads_per_allocation = {together}
 
 [slurm]
-cpus = 1
-minutes = 5
+minutes = 10
 
 [matrix]
-name = "{{mode}}-w{{work}}"
-axes.mode = ["plain", "packed"]
-axes.work = [2000, 4000]
+name = "w{{work}}"
+axes.work = {works}
 fixed = {{ tokens = 8 }}
-production = ["plain-w4000"]
-
-[[category]]
-name = "plain"
-mode = "plain"
-
-[[category]]
-name = "packed"
-mode = "packed"
+production = {production}
 """
 
 
-def write_counting_campaign(folder: Path, *, baseline_first: bool = False, window_s: str = "0.05") -> Path:
-    """Write the source tree and campaign.toml below a folder; return the file's path."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Counting:
+    """A campaign of next to no training: what is left is what its slots cost without it."""
+
+    name: str
+    works: range
+    """The work of each workload; a workload is called ``w`` and this number."""
+    production: tuple[str, ...]
+    repeats: int = 3
+    solo: bool = False
+    """Whether the baseline's solo measurements, which come before a candidate, are planned."""
+    together: int = 1
+    """Workloads of one allocation."""
+
+
+def write_counting_campaign(folder: Path, campaign: Counting, python: Path) -> Path:
+    """Write the source tree and campaign.toml below a folder; return the file's path.
+
+    Args:
+        folder: Where.
+        campaign: What.
+        python: The interpreter of both sides.
+    """
     source = folder / "source"
     source.mkdir(parents=True)
     (source / "counting.py").write_text(ADAPTER)
     config = folder / "campaign.toml"
     config.write_text(
-        CONFIG.format(python=sys.executable, baseline_first=str(baseline_first).lower(), window_s=window_s)
+        CONFIG.format(
+            name=campaign.name,
+            python=python,
+            repeats=campaign.repeats,
+            solo=str(campaign.solo).lower(),
+            together=campaign.together,
+            works=json.dumps([*campaign.works]),
+            production=json.dumps(campaign.production),
+        )
     )
     return config
