@@ -8,7 +8,7 @@ from ..common.strict import Fields
 from ..measurement.blocks import Block
 from ..measurement.crew import RankRecord
 from ..measurement.session import Result, SideRecord, read_engaged
-from ..processes.keeper import Exit
+from ..processes.keeper import parse_exit
 
 _LISTS = ("offers", "missing", "foreign", "undeclared")
 _TEXTS = ("bytecode", "environment_sha256", "container_sha256")
@@ -65,7 +65,7 @@ def tell_rank(told: RankRecord) -> dict[str, Any]:
         "pid": told.pid,
         "affinity": told.affinity,
         "peaks": None if told.peaks is None else list(told.peaks),
-        "exit": None if record.exit is None else {name: getattr(record.exit, name) for name in Exit.__slots__},
+        "exit": None if record.exit is None else record.exit.as_json(),
         "wall_s": record.wall_s,
         "peak_rss_bytes": record.peak_rss_bytes,
         "engaged": record.engaged,
@@ -96,7 +96,7 @@ def take_rank(told: RankRecord, value: Any) -> None:
 
 def _take_record(record: SideRecord, fields: Fields) -> None:
     found, interpreter = fields.optional("exit", dict), fields.optional("interpreter", dict)
-    record.exit = None if found is None else _exit(Fields(found, "exit"))
+    record.exit = None if found is None else parse_exit(found)
     record.wall_s, record.peak_rss_bytes = fields.number("wall_s"), fields.count("peak_rss_bytes")
     record.engaged = read_engaged(fields)
     record.versions = fields.text_table("versions")
@@ -104,18 +104,3 @@ def _take_record(record: SideRecord, fields: Fields) -> None:
     record.has_other_user = fields.flag("has_other_user")
     record.offers, record.missing, record.foreign, record.undeclared = (fields.texts(name) for name in _LISTS)
     record.bytecode, record.environment_sha256, record.container_sha256 = (fields.text(name) for name in _TEXTS)
-
-
-def _exit(fields: Fields) -> Exit:
-    code, number = fields.optional("exit_code", int), fields.optional("signal", int)
-    found = Exit(
-        exit_code=code,
-        signal=number,
-        cpu_s=fields.number("cpu_s"),
-        max_rss_bytes=fields.count("max_rss_bytes"),
-        strays=fields.count("strays"),
-        survivors=fields.count("survivors"),
-        failure=fields.text("failure"),
-    )
-    fields.done()
-    return found

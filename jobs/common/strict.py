@@ -9,8 +9,8 @@ from collections.abc import Iterable
 from typing import Any
 
 MOST_COUNT = 10**18 - 1
-MOST_READABLE = 20_000
 """The largest count: evidence tables hold 18 digits, and databases integers of 64 bits."""
+MOST_READABLE = 20_000
 _SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
 _DECIMAL = re.compile(r"[0-9]+(\.[0-9]+)?(e[+-]?[0-9]+)?")
 
@@ -128,6 +128,10 @@ class Fields:
         if value > maximum:
             raise ValueError(f"{self._where}: {name} is above {maximum}")
         return value
+
+    def optional_count(self, name: str) -> int | None:
+        """Take an integer that is not negative, or None where the field is null."""
+        return self.optional(name, int) if self._rest.get(name, ...) is None else self.count(name)
 
     def number(self, name: str) -> float:
         """Take a finite float."""

@@ -18,7 +18,7 @@ import time
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from ..common.strict import Fields, compact_json, parse_json
 from .lineage import is_below, read_stat
@@ -56,6 +56,30 @@ class Exit:
             hint = " (out of memory?)" if self.signal == signal.SIGKILL else ""
             return f"killed by {_signal_name(self.signal)}{hint}"
         return f"exit code {self.exit_code}"
+
+    def as_json(self) -> dict[str, Any]:
+        """Return it as `parse_exit` reads it."""
+        return {name: getattr(self, name) for name in Exit.__slots__}
+
+
+def parse_exit(value: Any) -> Exit:
+    """Parse how a worker ended, as one part of the harness told another.
+
+    Raises:
+        ValueError: It is not that.
+    """
+    fields = Fields(value, "exit")
+    found = Exit(
+        exit_code=fields.optional_count("exit_code"),
+        signal=fields.optional_count("signal"),
+        cpu_s=fields.number("cpu_s"),
+        max_rss_bytes=fields.count("max_rss_bytes"),
+        strays=fields.count("strays"),
+        survivors=fields.count("survivors"),
+        failure=fields.text("failure"),
+    )
+    fields.done()
+    return found
 
 
 def _signal_name(number: int) -> str:
@@ -250,41 +274,20 @@ def _keep(command: Command, ends: _WorkerEnds) -> Exit:
     return _end(pid)
 
 
-def _report(found: Exit) -> bytes:
-    return compact_json({name: getattr(found, name) for name in Exit.__slots__})
-
-
 def _keeper_main(command: Command, ends: _WorkerEnds) -> NoReturn:
     code = 1
     try:
-        os.write(ends.report_fd, _report(_keep(command, ends)))
+        os.write(ends.report_fd, compact_json(_keep(command, ends).as_json()))
         code = 0
     except BaseException as error:  # noqa: BLE001 - a fork must never return into the parent's code
         with contextlib.suppress(OSError):
-            os.write(ends.report_fd, _report(Exit(failure=f"its keeper failed: {type(error).__name__}: {error}")))
+            failed = Exit(failure=f"its keeper failed: {type(error).__name__}: {error}")
+            os.write(ends.report_fd, compact_json(failed.as_json()))
     finally:
         os._exit(code)
 
 
 # --- the parent's handle ----------------------------------------------------------------------------------------------
-
-
-def _parse_report(data: bytes) -> Exit:
-    if not data:
-        return Exit(failure="its keeper was killed")
-    value = parse_json(data)
-    fields = Fields(value, "report")
-    exit_code = None if value["exit_code"] is None else fields.count("exit_code")
-    number = None if value["signal"] is None else fields.count("signal")
-    return Exit(
-        exit_code=exit_code,
-        signal=number,
-        cpu_s=fields.number("cpu_s"),
-        max_rss_bytes=fields.count("max_rss_bytes"),
-        strays=fields.count("strays"),
-        survivors=fields.count("survivors"),
-        failure=fields.text("failure"),
-    )
 
 
 _running: list[Keeper] = []
@@ -350,7 +353,7 @@ class Keeper:
                 os.kill(self.pid, signal.SIGKILL)
         with contextlib.suppress(ChildProcessError):
             os.waitpid(self.pid, 0)
-        found = _parse_report(data)
+        found = parse_exit(parse_json(data)) if data else Exit(failure="its keeper was killed")
         _running.remove(self)
         # A keeper that was killed left its charges to this process.
         survivors = kill_descendants(spared=[keeper.pid for keeper in _running])
