@@ -117,7 +117,8 @@ def choose(
             (lost if states[first].state in OUT_OF_REACH else waiting).append(name)
     chosen |= {name for name in firsts if states[name].state in MISSING and name not in held}
     open_pilots |= firsts
-    active = [name for name in states if states[name].state in ACTIVE and (name in wanted or name in open_pilots)]
+    concerned = open_pilots.union(wanted)
+    active = [name for name in states if states[name].state in ACTIVE and name in concerned]
     return Choice(
         slots=tuple(name for name in states if name in chosen),
         waiting=tuple(waiting),
