@@ -102,10 +102,9 @@ def examples_digest(examples: Sequence[str]) -> str:
     return files.sha256_bytes(json.dumps(list(examples), separators=(",", ":")).encode("ascii"))
 
 
-def _examples(status: SlotStatus, states: Mapping[str, SlotStatus], protocol: Protocol) -> str:
+def _examples(status: SlotStatus, states: Mapping[str, SlotStatus], after: Mapping[str, str]) -> str:
     """Return the digest of what the ranks of a candidate's pilot must take; empty for everything else."""
-    owner, _, _ = status.name.partition("/")
-    first = pilots_after(protocol, owner).get(status.name) if status.slot.side == "candidate" else None
+    first = after.get(status.name)
     if first is None:
         return ""
     completed = states[first].completed
@@ -139,6 +138,7 @@ def _intended(
     frozen: Frozen,
     candidate: str,
     *,
+    after: Mapping[str, str],
     right: dict[Path, Hashed],
 ) -> IntendedAttempt:
     """Return the next attempt at a slot, or the next segment of one at a run."""
@@ -151,7 +151,7 @@ def _intended(
         attempt=key.attempt,
         updates=updates_per_window(frozen.protocol.throughput, rates, status.endings) if rates else 0,
         inputs_sha256=canonical_inputs(pilots[pilot_of(status.slot, "baseline", candidate)]) if is_case else "",
-        examples_sha256=_examples(status, states, frozen.protocol),
+        examples_sha256=_examples(status, states, after),
         segment=key.segment,
         resume=_resume(paths, status, key, frozen.manifest_sha256, right),
     )
@@ -195,7 +195,13 @@ def _runnables(
 
 
 def build_plan(
-    frozen: Frozen, paths: HomePaths, key: str, allocation: str, attempts: Sequence[IntendedAttempt]
+    frozen: Frozen,
+    paths: HomePaths,
+    key: str,
+    allocation: str,
+    attempts: Sequence[IntendedAttempt],
+    *,
+    by_name: Mapping[str, Slot] | None = None,
 ) -> AllocationPlan:
     """Return allocation.json of one allocation: a function of what is frozen and of the intent alone.
 
@@ -205,13 +211,12 @@ def build_plan(
         key: The submission's key.
         allocation: Id of the allocation.
         attempts: Its attempts, in the order in which they run.
+        by_name: What `Frozen.slots` returns, where many plans are built; default: asked for.
     """
     owner = attempts[0].slot.partition("/")[0]  # an allocation holds slots of one side
     candidate = owner if owner != "baseline" else ""
-    by_name = {
-        slot_for(slot.slot, candidate): slot for slot in frozen.protocol.slots if slot.side != "candidate" or candidate
-    }
-    slots = [by_name[attempt.slot] for attempt in attempts]
+    known = frozen.slots() if by_name is None else by_name
+    slots = [known[attempt.slot] for attempt in attempts]
     return AllocationPlan(
         allocation=allocation,
         key=key,
@@ -274,11 +279,12 @@ def intend(
     Raises:
         EvidenceError: A pilot completed without the canonical inputs that a case needs.
     """
+    after = pilots_after(frozen.protocol, candidate)
     intended: dict[str, IntendedAttempt] = {}
     refused: list[EvidenceError] = []
     for name in chosen:
         try:
-            intended[name] = _intended(states[name], states, paths, frozen, candidate, right=right)
+            intended[name] = _intended(states[name], states, paths, frozen, candidate, after=after, right=right)
         except EvidenceError as error:
             if states[name].slot.kind != "run":
                 raise
@@ -326,7 +332,7 @@ def make_batches(
         excluded: Nodes to avoid, with the reasons.
     """
     groups = _groups(frozen, history, states, intended, cluster=cluster, limit_minutes=limit_minutes)
-    batches = []
+    batches, by_name = [], frozen.slots()
     for own in _together(groups, cluster):
         # One local job holds everything, since measurements at the same time disturb one another.
         size = len(own) if cluster == "local" else array_limit
@@ -337,7 +343,8 @@ def make_batches(
             allocations = []
             for group in chunk:
                 attempts = tuple(intended[slot_for(slot.slot, candidate)] for slot in group.slots)
-                digest = files.sha256_bytes(build_plan(frozen, paths, key, group.name, attempts).to_bytes())
+                plan = build_plan(frozen, paths, key, group.name, attempts, by_name=by_name)
+                digest = files.sha256_bytes(plan.to_bytes())
                 allocations.append(
                     IntendedAllocation(allocation=group.name, minutes=minutes, plan_sha256=digest, attempts=attempts)
                 )
@@ -440,8 +447,10 @@ def write_plans(frozen: Frozen, paths: HomePaths, batch: Batch) -> None:
     Raises:
         StateError: This release would write another plan than the one that was intended.
     """
+    by_name = frozen.slots()
     for allocation in batch.allocations:
-        plan = build_plan(frozen, paths, batch.key, allocation.allocation, allocation.attempts).to_bytes()
+        name, attempts = allocation.allocation, allocation.attempts
+        plan = build_plan(frozen, paths, batch.key, name, attempts, by_name=by_name).to_bytes()
         folder = paths.allocation(allocation.allocation)
         if files.sha256_bytes(plan) != allocation.plan_sha256:
             raise StateError(
