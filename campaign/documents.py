@@ -46,7 +46,7 @@ def _is_as_written(data: bytes) -> bool:
         written = msgspec.json.encode(msgspec.json.decode(data), order="sorted")
     except (msgspec.MsgspecError, ValueError, OverflowError, RecursionError):
         return False
-    return data in (written, msgspec.json.format(written, indent=2) + b"\n")
+    return data == written or data == msgspec.json.format(written, indent=2) + b"\n"
 
 
 def _refusal(error: msgspec.MsgspecError, where: str) -> EvidenceError:
