@@ -105,11 +105,10 @@ class AllocationPaths:
         """``ended.json``, written by the harness when it leaves the allocation in order."""
         return self.root / "ended.json"
 
-    @property
+    @cached_property
     def documents(self) -> tuple[str, ...]:
         """These three, as text: each collection looks at those of every allocation."""
-        root = str(self.root)
-        return tuple(f"{root}/{name}" for name in ("allocation.json", "started.json", "ended.json"))
+        return str(self.plan), str(self.started), str(self.ended)
 
     @property
     def log(self) -> Path:
