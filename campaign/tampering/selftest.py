@@ -94,8 +94,9 @@ def prepare(paths: HomePaths, environment: Mapping[str, str], clock: Callable[[]
 
 
 def _report_all(paths: HomePaths, ledger: Ledger, environment: Mapping[str, str]) -> None:
+    whole = read_frozen(paths).candidates
     for candidate in frozen_candidates(ledger.entries):
-        if candidate in read_frozen(paths).candidates:
+        if candidate in whole:
             report(paths, ledger, candidate=candidate, environment=environment)
 
 
