@@ -24,6 +24,10 @@ class Frozen:
     candidates_sha256: Mapping[str, str]
     """Digest of each one's manifest."""
 
+    def sides(self) -> dict[str, documents.Side]:
+        """Return the frozen sides, ``baseline`` and the candidates by their ids."""
+        return {"baseline": self.manifest.baseline, **{name: one.candidate for name, one in self.candidates.items()}}
+
     def snapshots(self, candidate: str) -> dict[str, str]:
         """Return the snapshot digest of each side's name; without the candidate if there is none of this id."""
         baseline = self.manifest.baseline.snapshot_sha256

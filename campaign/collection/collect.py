@@ -305,14 +305,9 @@ def read_home(
     found.findings.extend(_strangers(paths, history))
     found.findings.extend(found.book.disagreements())
     found.findings.extend(check_interpreters(_sealed(found), entries))
-    found.findings.extend(check_containers(_sealed(found), _sides(frozen)))
+    found.findings.extend(check_containers(_sealed(found), frozen.sides()))
     found.findings.extend(accounting.findings(paths, frozen, entries))
     return found
-
-
-def _sides(frozen: Frozen) -> dict[str, documents.Side]:
-    candidates = {name: one.candidate for name, one in frozen.candidates.items()}
-    return {"baseline": frozen.manifest.baseline, **candidates}
 
 
 def _sealed(found: _Found) -> Iterator[Sealed]:

@@ -15,9 +15,7 @@ def read_remarks(paths: HomePaths, collection: Collection) -> tuple[str, ...]:
     Raises:
         EvidenceError: What was frozen or recorded cannot be read.
     """
-    frozen = read_frozen(paths)
-    sides = {"baseline": frozen.manifest.baseline}
-    sides |= {name: one.candidate for name, one in frozen.candidates.items()}
+    sides = read_frozen(paths).sides()
     sealed = (
         Sealed(
             where=key.text,
