@@ -476,10 +476,9 @@ def _memory(
         return Memory()
     tries = {}
     for (slot, attempt), one in stored.items():
-        (ending, receipt_sha256), is_run = one.endings.get(0, ("", "")), 0 not in one.endings
-        was_void = ending == Ending.VOID
+        ending, receipt_sha256 = one.endings.get(0, ("", ""))  # a run has its segments' alone, from 1 on
         # One that has become void since is stored anew, with all its rows.
-        if receipt_sha256 and not is_run and was_void == history.is_void(slot, attempt):
+        if receipt_sha256 and (ending == Ending.VOID) == history.is_void(slot, attempt):
             key = AttemptKey(slot, attempt)
             tries[key] = Remembered(receipt_sha256=receipt_sha256, stamp=one.stamp, line=one.raw)
     return Memory(care=care, tries=tries)
