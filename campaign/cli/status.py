@@ -21,6 +21,7 @@ from campaign.frozen import Frozen, check_recorded, read_frozen
 from campaign.paths import HomePaths
 from campaign.record.head import read_head
 from campaign.record.ledger import head, parse_entries, read_entries
+from campaign.submission.acts import History
 from campaign.submission.choose import choose, find_candidate
 from campaign.submission.desk import Desk, open_desk
 from campaign.submission.hooks import Hook, finished
@@ -45,16 +46,14 @@ def command(home: HomePaths, output: Output, candidate: str, watch: bool, hook: 
     It only looks: nothing is recorded and no lock is taken. What the scheduler does not tell is shown as unknown.
     """
     desk = open_desk(home, read_frozen(home), time.time)
-    hooked = open_hook(hook, desk, _find(desk, candidate), output, watches=watch)
-    status = _Status(desk=desk, given=candidate, output=output, hook=hooked)
+    history = desk.history()
+    chosen = find_candidate(candidate, list(desk.frozen.candidates), history.candidates)
+    hooked = open_hook(hook, desk, chosen, output, watches=watch)
+    status = _Status(desk=desk, candidate=chosen, output=output, hook=hooked)
     if watch:
         status.watch()
     else:
-        status.show(status.look()[1])
-
-
-def _find(desk: Desk, given: str) -> str:
-    return find_candidate(given, list(desk.frozen.candidates), desk.history().candidates)
+        status.show(status.look(history)[1])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,20 +61,17 @@ class _Status:
     """One run of the command."""
 
     desk: Desk
-    given: str
-    """What names the candidate."""
+    candidate: str
+    """Id; empty for the baseline alone."""
     output: Output
     hook: Hook | None
 
-    def look(self) -> tuple[View, Progress]:
-        """Look at everything."""
-        desk = self.desk
-        history = desk.history()
-        chosen = find_candidate(self.given, list(desk.frozen.candidates), history.candidates)
-        view = desk.view(chosen, history)
-        view = replace(view, troubles=(*view.troubles, *_changes(desk.paths, desk.frozen)))
-        frozen = desk.frozen
-        return view, summarise(desk.paths, frozen.protocol, frozen.manifest, chosen, view, now=desk.clock())
+    def look(self, history: History) -> tuple[View, Progress]:
+        """Look at everything that the ledger tells of."""
+        desk, frozen = self.desk, self.desk.frozen
+        view = desk.view(self.candidate, history)
+        view = replace(view, troubles=(*view.troubles, *_changes(desk.paths, frozen)))
+        return view, summarise(desk.paths, frozen.protocol, frozen.manifest, self.candidate, view, now=desk.clock())
 
     def watch(self) -> None:
         """Show everything again and again until nothing is under way."""
@@ -83,8 +79,8 @@ class _Status:
         with ExitStack() as stack:
             screen = self._open_screen(stack)
             while True:
-                view, progress = self.look()
-                self._tell_hook(view, progress)
+                view, progress = self.look(self.desk.history())
+                self._tell_hook(view)
                 if not is_active(view):
                     if screen is not None:
                         screen.vanish()
@@ -111,13 +107,13 @@ class _Status:
 
         return stack.enter_context(open_screen(sys.stdout, self.desk.clock, time.sleep))
 
-    def _tell_hook(self, view: View, progress: Progress) -> None:
+    def _tell_hook(self, view: View) -> None:
         if self.hook is None:
             return
-        self.hook.tell(happened(self.desk, progress.candidate, view))
-        if _is_finished(view, progress.candidate):
+        self.hook.tell(happened(self.desk, self.candidate, view))
+        if _is_finished(view, self.candidate):
             line = progress_line(view.slots)
-            self.hook.tell([finished(progress.candidate, ("", ""), len(view.history.allocations), line)])
+            self.hook.tell([finished(self.candidate, ("", ""), len(view.history.allocations), line)])
 
 
 def _is_finished(view: View, candidate: str) -> bool:

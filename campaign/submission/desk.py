@@ -143,10 +143,12 @@ class Desk:
         with ledgers.Ledger.open(self.paths, self.clock) as ledger:
             if ledgers.closed_entry(ledger.entries) is not None:
                 return  # everything had ended, and what comes later is not recorded
-            for submission in self.history().open_submissions():
-                if submission.not_submitted is None:
+            history = acts.fold(ledger.entries)
+            if unsure := [one for one in history.open_submissions() if one.not_submitted is None]:
+                for submission in unsure:
                     self._reconcile(ledger, submission, say)
-            view = self.view("", self.history().unseen())
+                history = acts.fold(ledger.entries)
+            view = self.view("", history.unseen())
             record_receipts(ledger, view)
             record_endings(ledger, view)
 
@@ -336,7 +338,7 @@ class Desk:
         self.check_inputs(shown.all)
         with ledgers.Ledger.open(self.paths, self.clock) as ledger:
             self.check_frozen()
-            view = self.view(wish.candidate)
+            view = self.view(wish.candidate, acts.fold(ledger.entries))
             if wish.cluster == "local":
                 self.refuse_two_local_jobs(view)
             if self.order(wish, view, self.array_limit(wish.cluster), shown.room, shown.place).all != shown.all:
@@ -382,7 +384,7 @@ class Desk:
 
     def _refused(self, ledger: ledgers.Ledger, batch: Batch, answer: Answer) -> None:
         """Record a refusal, unless a job exists after all: an sbatch that timed out may have made one."""
-        submission = self.history().submissions[batch.key]
+        submission = acts.fold(ledger.entries).submissions[batch.key]
         reconciler = Reconciler(paths=self.paths, slurm=self.slurm, machine=self.machine, uid=self.observer.uid)
         said, where = " ".join(answer.error.split())[:600], str(self.paths.submission(batch.key).log)
         try:

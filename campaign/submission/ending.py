@@ -185,7 +185,7 @@ def cancel(desk: Desk, reason: str, say: Say, selection: Selection = ALL) -> Can
     desk.require_open("nothing of it can be cancelled")
     desk.settle(say)
     with ledgers.Ledger.open(desk.paths, desk.clock) as ledger:
-        view = desk.view("")
+        view = desk.view("", acts.fold(ledger.entries))
         require_here(view, "nothing is cancelled")
         doomed = find_doomed(view, desk.frozen.slots(), selection)
         names = doomed.allocations
