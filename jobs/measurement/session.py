@@ -272,12 +272,12 @@ class Session:
     def __init__(self, setting: Setting, record: SideRecord, channel: Channel, keeper_pid: int, began_ns: int) -> None:
         self.setting = setting
         self.record = record
-        self._channel = channel
         self._keeper_pid = keeper_pid
         self._began_ns = began_ns
         self._handed: dict[str, None] = {}
         self.channel = channel
-        self._worker_pid = 0
+        self.worker_pid = 0
+        """The worker's number as it says it itself; 0 before it has."""
         self._roots: dict[str, tuple[str, ...]] = {}
 
     def ask(
@@ -292,7 +292,7 @@ class Session:
             limit_s: How long the answer may take; ``limits.stall_s`` if None.
         """
         self._handed.update(dict.fromkeys(map(os.path.realpath, _named_files(command))))
-        return self._channel.request(command, what, read, limit_s or self.setting.limits.stall_s)
+        return self.channel.request(command, what, read, limit_s or self.setting.limits.stall_s)
 
     # --- before the clocks --------------------------------------------------------------------------------------------
 
@@ -300,8 +300,8 @@ class Session:
         """Wait for the worker and let it import the adapter."""
         limit_s = self.setting.limits.import_s
         yield
-        ready = self._channel.receive("start", limit_s)
-        self._worker_pid, self._roots, self.record.bytecode = self._channel.take(ready, "start", _read_ready)
+        ready = self.channel.receive("start", limit_s)
+        self.worker_pid, self._roots, self.record.bytecode = self.channel.take(ready, "start", _read_ready)
         self.record.has_other_user = self._has_other_user()
         if self.record.interpreter is None:
             identity = yield from self.ask({"do": "identify"}, "identification", _read_identity, limit_s)
@@ -329,7 +329,7 @@ class Session:
         if self.record.foreign:
             shown = "\n".join(self.record.foreign[:5])
             text = f"{len(self.record.foreign)} origins outside the snapshot and the interpreter, among them:\n{shown}"
-            raise EndedError(Ending.FOREIGN_IMPORT, self._channel.named(text))
+            raise EndedError(Ending.FOREIGN_IMPORT, self.channel.named(text))
 
     def _refuse_undeclared(self, files: Iterable[str]) -> None:
         """End the attempt if the side has read what is neither frozen nor declared; a worker only names them."""
@@ -340,7 +340,7 @@ class Session:
         if found:
             shown = "\n".join(found[:5])
             text = f"{len(found)} files were read that are neither frozen nor declared, among them:\n{shown}"
-            raise EndedError(Ending.UNDECLARED_INPUT, self._channel.named(text))
+            raise EndedError(Ending.UNDECLARED_INPUT, self.channel.named(text))
 
     # --- within the clocks --------------------------------------------------------------------------------------------
 
@@ -362,7 +362,7 @@ class Session:
         self.record.missing = tuple(missing)
         if missing:
             text = f"the adapter's object does not offer {', '.join(missing)}"
-            raise EndedError(Ending.ADAPTER_INCOMPLETE, self._channel.named(text))
+            raise EndedError(Ending.ADAPTER_INCOMPLETE, self.channel.named(text))
 
     def warm_up(self, *, is_timed: bool = True) -> Step[tuple[Block, float]]:
         """Do the warm-up; return it, and when it was done.
@@ -377,7 +377,7 @@ class Session:
         self, updates: int, what: str, limit_s: float | None = None, *, is_timed: bool = True
     ) -> Step[tuple[Block, float]]:
         """Do updates on the production path; return them, and when they were done."""
-        rules, name = self.setting.protocol.rules, self._channel.named(what)
+        rules, name = self.setting.protocol.rules, self.channel.named(what)
 
         def read(fields: Fields, answer: Answer) -> tuple[Block, float]:
             return check_block(fields, updates, answer.seconds, rules, name, is_timed=is_timed), answer.answered_s
@@ -416,20 +416,15 @@ class Session:
         self._refuse_foreign((*foreign, *self._foreign_libraries(maps)))
         self._refuse_undeclared((*files, *self._held_files(maps)))
         yield from self.ask({"do": "close"}, "close", lambda _fields, _answer: None)
-        self._channel.await_exit(self.setting.limits.stall_s)
-
-    @property
-    def worker_pid(self) -> int:
-        """The worker's number as it says it itself; 0 before it has."""
-        return self._worker_pid
+        self.channel.await_exit(self.setting.limits.stall_s)
 
     def affinity(self) -> str:
         """Return the processors of the worker; empty within a container, whose numbers mean nothing here."""
-        return read_affinity(self._worker_pid) if self._is_worker_seen() else ""
+        return read_affinity(self.worker_pid) if self._is_worker_seen() else ""
 
     def _is_worker_seen(self) -> bool:
         """Return whether the number that the worker says is its own is that of a process of the side here."""
-        return self._worker_pid > 0 and is_descendant(self._worker_pid, self._keeper_pid)
+        return self.worker_pid > 0 and is_descendant(self.worker_pid, self._keeper_pid)
 
     def _side_pids(self) -> set[int]:
         return descendants(self._keeper_pid)
@@ -440,12 +435,12 @@ class Session:
         Within a container the worker's own number means nothing here; then the largest of the side's processes stands
         for it.
         """
-        chosen = {self._worker_pid} if self._is_worker_seen() else self._side_pids()
+        chosen = {self.worker_pid} if self._is_worker_seen() else self._side_pids()
         return max([_high_water_bytes(pid) for pid in chosen], default=0)
 
     def _has_other_user(self) -> bool:
         """Return whether every process of the side runs as another user than this one."""
-        if self._is_worker_seen() and _user_of(self._worker_pid) == os.getuid():
+        if self._is_worker_seen() and _user_of(self.worker_pid) == os.getuid():
             return False
         users = set()
         for pid in self._side_pids():
