@@ -171,14 +171,14 @@ class Channel:
         deadline = time.monotonic() + limit_s
         try:
             while (end := self._received.find(b"\n")) < 0:
-                self._step(deadline, self._what)
+                self._step(deadline)
         except _WorkerDiedError:
-            raise self._death(self._what) from None
+            raise self.death() from None
         line = bytes(self._received[:end])
         del self._received[: end + 1]
         self._is_waiting = False
         self._log.flush()
-        fields = self._parse(line, self._what)
+        fields = self._parse(line)
         if self._received:
             raise EndedError(Ending.RUBBISH, f"{self._what}: more than one answer")
         return Answer(fields=fields, asked_s=self._asked_s, answered_s=self._answered_s)
@@ -196,9 +196,9 @@ class Channel:
         self._received = received + self._received
         try:
             while is_missing and not self.has_answer:
-                self._step(deadline, self._what)
+                self._step(deadline)
         except _WorkerDiedError:
-            raise self._death(self._what) from None
+            raise self.death() from None
         if is_missing:
             del self._received[: self._received.find(b"\n") + 1]
         return self.answer(deadline - time.monotonic())
@@ -236,9 +236,10 @@ class Channel:
             EndedError: It says something more, or does not end.
         """
         deadline = time.monotonic() + limit_s
+        self._what = self.named("leaving")
         try:
             while True:
-                self._step(deadline, self.named("leaving"))
+                self._step(deadline)
                 if self._received:
                     said = bytes(self._received[:80])
                     text = f"the side sent {said!r} after its last answer"
@@ -281,7 +282,7 @@ class Channel:
         try:
             ended = self._take_ready(0.0)
         except _WorkerDiedError:
-            raise self._death(self._what) from None
+            raise self.death() from None
         return ended
 
     def hang(self) -> EndedError:
@@ -299,7 +300,11 @@ class Channel:
 
     def death(self) -> EndedError:
         """Return the ending of an attempt whose worker has ended although it is still needed."""
-        return self._death(self._what)
+        found = self._keeper.wait()
+        self.drain()
+        self._signals.wait(self._signal_s)
+        self._signals.check()
+        return EndedError(*self._explain(found, self._what, self._log.tail()))
 
     def drain(self) -> None:
         """Take what the side printed and nobody has read yet; for after its end."""
@@ -310,9 +315,8 @@ class Channel:
         """Stop watching."""
         self._selector.close()
 
-    def _step(self, deadline: float, what: str) -> None:
+    def _step(self, deadline: float) -> None:
         """Wait for one event and take it."""
-        self._what = what
         left_s = deadline - time.monotonic()
         if left_s <= 0:
             raise self.hang()
@@ -326,25 +330,25 @@ class Channel:
         ready = {key.fd for key, _ in self._selector.select(min(left_s, _AGAIN_S) if self._unsent else left_s)}
         self._signals.check()
         if self._keeper.answer_fd in ready:
-            self._take_answer(self._what)
+            self._take_answer()
         if self._keeper.log_fd in ready:
             self._take_log()
         if self._keeper.report_fd not in ready:
             return False
         if not self.has_answer:
-            self._take_answer(self._what)
+            self._take_answer()
             if not self.has_answer:
                 raise _WorkerDiedError
         return True
 
-    def _take_answer(self, what: str) -> None:
+    def _take_answer(self) -> None:
         data = _read(self._keeper.answer_fd)
         self._answered_s = time.monotonic()
         self._received += data
         if not data and self._keeper.answer_fd in self._selector.get_map():
             self._selector.unregister(self._keeper.answer_fd)
         if len(self._received) > MOST_ANSWER_BYTES:
-            raise EndedError(Ending.RUBBISH, f"{what}: an answer of more than {MOST_ANSWER_BYTES} bytes")
+            raise EndedError(Ending.RUBBISH, f"{self._what}: an answer of more than {MOST_ANSWER_BYTES} bytes")
 
     def _take_log(self) -> None:
         data = _read(self._keeper.log_fd)
@@ -352,21 +356,14 @@ class Channel:
             self._selector.unregister(self._keeper.log_fd)
         self._log.add(data)
 
-    def _parse(self, line: bytes, what: str) -> Fields:
+    def _parse(self, line: bytes) -> Fields:
         try:
             value, error = _parse_reply(line, self._number, self._errors)
         except ValueError as fault:
-            raise EndedError(Ending.RUBBISH, f"{what}: {fault}: {line[:200]!r}") from fault
+            raise EndedError(Ending.RUBBISH, f"{self._what}: {fault}: {line[:200]!r}") from fault
         if error is not None:
-            raise EndedError(error[0], f"{what}: {error[1]}")
-        return Fields(value, what)
-
-    def _death(self, what: str) -> EndedError:
-        found = self._keeper.wait()
-        self.drain()
-        self._signals.wait(self._signal_s)
-        self._signals.check()
-        return EndedError(*self._explain(found, what, self._log.tail()))
+            raise EndedError(error[0], f"{self._what}: {error[1]}")
+        return Fields(value, self._what)
 
 
 def await_answers(channels: Sequence[Channel], limit_s: float, *, may_end: bool = False) -> None:
