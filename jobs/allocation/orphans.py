@@ -43,9 +43,12 @@ def find_orphans(own: Mark, proc: Path = PROC, user: int | None = None) -> list[
         user: Whose; this process's if None.
     """
     found = []
+    lives = {own: True}
     for pid, mark in _marked(proc, os.getuid() if user is None else user):
-        # Of another boot, or of a machine whose processes are shown here: nothing on this node can be its harness.
-        if mark == own or _lives(mark, own.boot_id, proc):
+        if mark not in lives:
+            # All processes of the node are looked through, so once for all that one harness left.
+            lives[mark] = _lives(mark, own.boot_id, proc)
+        if lives[mark]:
             continue
         if (stat := read_stat(pid, proc)) is not None and not stat.has_ended:
             found.append(Orphan(pid=pid, command=_command(pid, proc), job=readable(mark.job)))
@@ -77,6 +80,7 @@ def _marked(proc: Path, user: int) -> Iterator[tuple[int, Mark]]:
 
 def _lives(mark: Mark, boot_id: str, proc: Path) -> bool:
     """Return whether a harness lives: by its number, or where that is of an inner namespace, by all of them."""
+    # Of another boot, or of a machine whose processes are shown here: nothing on this node can be its harness.
     if mark.boot_id != boot_id:
         return False
     if _is_it(mark, str(mark.pid), proc):

@@ -57,6 +57,14 @@ def test_another_harness_that_lives_beside_this_one_has_its_own(processes: Proce
     assert processes.found() == []
 
 
+def test_processes_of_several_harnesses_are_each_held_to_their_own(processes: Processes) -> None:
+    processes.add(200, start=2000)
+    gone = Mark(boot_id="boot", pid=400, process_start=4000, job="7")
+    for pid in range(201, 207):
+        processes.add(pid, start=2001, mark=(OTHER, gone, OWN)[pid % 3])
+    assert sorted(processes.found()) == [pid for pid in range(201, 207) if pid % 3 == 1]
+
+
 @pytest.mark.parametrize("state", ["Z", "X"])
 def test_a_harness_that_is_just_ending_does_not_live(processes: Processes, state: str) -> None:
     processes.add(200, start=2000, state=state)
