@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
@@ -25,6 +25,7 @@ from campaign.submission.acts import History
 from campaign.submission.choose import choose, find_candidate
 from campaign.submission.desk import Desk, open_desk
 from campaign.submission.hooks import Hook, finished
+from campaign.submission.plans import pilots_after
 from campaign.submission.wait import SLURM_PACE, pauses, progress_line
 from campaign.terminal import can_draw
 from campaign.watching.observation import View
@@ -111,15 +112,16 @@ class _Status:
         if self.hook is None:
             return
         self.hook.tell(happened(self.desk, self.candidate, view))
-        if _is_finished(view, self.candidate):
+        after = pilots_after(self.desk.frozen.protocol, self.candidate)
+        if _is_finished(view, self.candidate, after):
             line = progress_line(view.slots)
             self.hook.tell([finished(self.candidate, ("", ""), len(view.history.allocations), line)])
 
 
-def _is_finished(view: View, candidate: str) -> bool:
-    """Return whether nothing is left that may be submitted or that is under way."""
+def _is_finished(view: View, candidate: str, after: Mapping[str, str]) -> bool:
+    """Return whether nothing is left that may be submitted or that is under way; see `choose`."""
     try:
-        choice = choose(view.slots, candidate=candidate)
+        choice = choose(view.slots, candidate=candidate, after=after)
     except StateError:
         return False  # an adapter is incomplete: what failed is told, and a person has to decide
     return not (choice.slots or choice.active or choice.waiting)

@@ -94,7 +94,11 @@ def choose(
     pilots = _pilots_for(states, missing, candidate)
     owners = {pilot.partition("/")[0] for name in missing for pilot in (*pilots_of(states[name].slot, candidate), name)}
     _refuse_incomplete(states, owners)
-    open_pilots = {name for name in pilots if states[name].state in MISSING | ACTIVE}
+    follows = {name: first for name, first in (after or {}).items() if name in states and first in states}
+    barred = {
+        name for name, first in follows.items() if states[name].state in MISSING and states[first].state in OUT_OF_REACH
+    }
+    open_pilots = {name for name in pilots if states[name].state in MISSING | ACTIVE} - barred
     open_owners = {name.partition("/")[0] for name in open_pilots}
     chosen = {name for name in pilots if states[name].state in MISSING and name not in held}
     waiting, lost = [], [name for name in wanted if states[name].state in OUT_OF_REACH]
@@ -110,11 +114,11 @@ def choose(
             chosen.add(name)
         else:
             lost.append(name)
-    firsts = {first for name, first in (after or {}).items() if name in chosen and first in states}
-    for name, first in (after or {}).items():
-        if name in chosen and first in states and states[first].state is not SlotState.COMPLETED:
+    firsts = {first for name, first in follows.items() if name in chosen}
+    for name, first in follows.items():
+        if name in chosen and states[first].state is not SlotState.COMPLETED:
             chosen.discard(name)
-            (lost if states[first].state in OUT_OF_REACH else waiting).append(name)
+            (lost if name in barred else waiting).append(name)
     chosen |= {name for name in firsts if states[name].state in MISSING and name not in held}
     open_pilots |= firsts
     concerned = open_pilots.union(wanted)

@@ -225,6 +225,24 @@ def test_a_wait_tells_what_failed_what_is_missed_and_the_end_and_no_command_tell
     assert len(lines(heard)) == 3
 
 
+def test_a_watch_tells_the_end_where_a_pilot_follows_one_that_failed(
+    home: JobHome, heard: Path, tmp_path: Path, desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    several = desk.frozen.protocol.replace(
+        workloads=tuple(one.replace(processes=2) for one in desk.frozen.protocol.workloads)
+    )
+    made = replace(desk, frozen=replace(desk.frozen, protocol=several))
+    for name in ("submit", "status"):
+        monkeypatch.setattr(f"campaign.cli.{name}.open_desk", lambda *_: made)
+    home.wish(endings={f"baseline/pilot/{one.name}/1": "crash" for one in several.workloads})
+    assert run(home, "submit", "--cluster", "slurm", "--yes", "--wait") == 4
+    script = tmp_path / "hook"
+    script.write_text(f"#!/bin/sh\ncat >> {heard}\n")
+    script.chmod(0o755)
+    assert run(home, "status", "--watch", "--hook", str(script)) == 0
+    assert [one["event"] for one in lines(heard)].count("finished") == 1
+
+
 @pytest.mark.usefixtures("desk")
 def test_a_hook_is_for_commands_that_wait_and_must_be_a_program(
     home: JobHome, capsys: pytest.CaptureFixture[str]
