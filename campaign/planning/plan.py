@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from campaign.config.model import Config
-from campaign.documents import ConvergenceRules, NumericalRules, Slot
+from campaign.documents import ConvergenceRules, Slot
 from campaign.planning import walltime
 from campaign.planning.bounds import most_seconds
 from campaign.planning.calibration import BOUNDED_KINDS, CASE_KINDS, RUN_KIND, Experience, about_seconds
@@ -149,32 +149,16 @@ class _Setting:
     config: Config
     expansion: Expansion
     slots: tuple[Slot, ...]
-    numerical: NumericalRules | None
-    trained: ConvergenceRules | None
-    known: Experience
+    times: walltime.Case
+    """The rules and what has been found: from these times are computed."""
     sizes: Mapping[str, CaseSize]
+    processes: Mapping[str, int]
+    """Of each side of a workload; a recipe has one."""
 
     @property
     def minutes(self) -> float:
         """Configured time limit of an allocation; infinite where each job asks for what it may take."""
         return self.config.slurm.minutes if self.config.slurm.minutes is not None else math.inf
-
-    @property
-    def times(self) -> walltime.Case:
-        """What is known where times are computed."""
-        return walltime.Case(
-            limits=self.config.limits,
-            throughput=self.config.throughput.rules,
-            numerical=self.numerical,
-            trained=self.trained,
-            known=self.known,
-            several=self.several,
-        )
-
-    @property
-    def several(self) -> frozenset[str]:
-        """Workloads of several processes."""
-        return frozenset(one.name for one in self.expansion.workloads if one.processes > 1)
 
     @property
     def segment_s(self) -> float:
@@ -183,11 +167,11 @@ class _Setting:
 
     def outlook(self, side: str, recipe: str) -> RunOutlook | None:
         """Return what a run will take; None while that is not known, or where it never gets to its end."""
-        found = self.known.calibrations.get((side, recipe))
-        if found is None or self.trained is None:
+        found = self.times.known.calibrations.get((side, recipe))
+        if found is None or self.times.trained is None:
             return None
-        resolved = next(one for one in self.trained.recipes if one.name == recipe)
-        return run_outlook(self.trained, resolved, found, self.segment_s)
+        resolved = next(one for one in self.times.trained.recipes if one.name == recipe)
+        return run_outlook(self.times.trained, resolved, found, self.segment_s)
 
 
 def make_plan(
@@ -210,10 +194,16 @@ def make_plan(
         config=config,
         expansion=expansion,
         slots=expand_slots(config, expansion),
-        numerical=numerical_rules(config, expansion),
-        trained=convergence_rules(config, expansion.recipes),
-        known=known or Experience(),
+        times=walltime.Case(
+            limits=config.limits,
+            throughput=config.throughput.rules,
+            numerical=numerical_rules(config, expansion),
+            trained=convergence_rules(config, expansion.recipes),
+            known=known or Experience(),
+            several=frozenset(one.name for one in expansion.workloads if one.processes > 1),
+        ),
         sizes=sizes or {},
+        processes={one.name: one.processes for one in expansion.workloads},
     )
     names = [workload.name for workload in expansion.workloads if workload.numerical]
     given = assumed(assumptions.ratio_sds, "")
@@ -228,7 +218,7 @@ def make_plan(
         allocations=_allocation_rows(setting),
         balance=_balance_rows(expansion, setting.slots),
         runs=_run_rows(setting),
-        num_extension_runs=_num_extension_runs(setting.trained),
+        num_extension_runs=_num_extension_runs(setting.times.trained),
         true_ratios=assumptions.true_ratios,
         power=ratio_power(config.throughput.rules, expansion, given, assumptions.true_ratios, assumptions.spreads),
         convergence=_convergence(setting, assumptions),
@@ -238,12 +228,12 @@ def make_plan(
 
 def _convergence(setting: _Setting, assumptions: Assumptions) -> ConvergencePower | None:
     table = setting.config.convergence
-    if setting.trained is None or table is None:
+    if setting.times.trained is None or table is None:
         return None
     given = assumed(assumptions.difference_sds, "--convergence-sd")
     if table.assumed_sd is not None:
         given = [*assumed([float(table.assumed_sd)], "[convergence] assumed_sd"), *given]
-    return convergence_table(setting.trained, given, assumptions.spreads)
+    return convergence_table(setting.times.trained, given, assumptions.spreads)
 
 
 def _notes(setting: _Setting, spreads: Spreads | None) -> tuple[str, ...]:
@@ -251,7 +241,7 @@ def _notes(setting: _Setting, spreads: Spreads | None) -> tuple[str, ...]:
     if spreads is None:
         return ()
     said = list(spreads.notes)
-    for recipe in setting.trained.recipes if setting.trained is not None else ():
+    for recipe in setting.times.trained.recipes if setting.times.trained is not None else ():
         there = spreads.targets.get(recipe.name)
         if recipe.name not in spreads.recipes and spreads.pooled is not None:
             said.append(f"{spreads.home}: no SD of {recipe.name} there; the one of all its recipes is taken")
@@ -269,13 +259,13 @@ def _num_extension_runs(rules: ConvergenceRules | None) -> int:
 
 
 def _run_rows(setting: _Setting) -> tuple[RunRow, ...]:
-    if setting.trained is None:
+    if setting.times.trained is None:
         return ()
     return tuple(
         _run_row(setting, side, recipe.name, found.checkpoint_bytes)
         for side in ("baseline", "candidate")
-        for recipe in setting.trained.recipes
-        if (found := setting.known.calibrations.get((side, recipe.name))) is not None
+        for recipe in setting.times.trained.recipes
+        if (found := setting.times.known.calibrations.get((side, recipe.name))) is not None
         if found.checkpoint_bytes is not None
     )
 
@@ -287,7 +277,7 @@ def _run_row(setting: _Setting, side: str, recipe: str, checkpoint_bytes: int) -
         recipe=recipe,
         about_hours=outlook.seconds / 3600 if outlook is not None else None,
         num_segments=outlook.num_segments if outlook is not None else None,
-        max_segments=setting.trained.max_segments if setting.trained is not None else 0,
+        max_segments=setting.times.trained.max_segments if setting.times.trained is not None else 0,
         num_checkpoints=outlook.num_checkpoints if outlook is not None else None,
         checkpoint_bytes=checkpoint_bytes,
     )
@@ -344,7 +334,7 @@ def _inputs_row(names: Sequence[str], sizes: Mapping[str, CaseSize]) -> InputsRo
 
 
 def _private_row(setting: _Setting) -> PrivateRow | None:
-    config, rules, sizes = setting.config, setting.numerical, setting.sizes
+    config, rules, sizes = setting.config, setting.times.numerical, setting.sizes
     names = sorted({*rules.serialized, *rules.shared_executor}) if rules is not None else []
     if not names:
         return None
@@ -361,11 +351,6 @@ def _private_row(setting: _Setting) -> PrivateRow | None:
 def _groups(setting: _Setting) -> list[Group]:
     topologies = {workload.name: workload.topology for workload in setting.expansion.workloads}
     return pack(setting.slots, setting.config.submission.workloads_per_allocation, topologies)
-
-
-def _num_processes(setting: _Setting, slot: Slot) -> int:
-    """Return the processes of each side of a slot, each of which has the devices of one."""
-    return next((one.processes for one in setting.expansion.workloads if one.name == slot.workload), 1)
 
 
 def _allocation_rows(setting: _Setting) -> tuple[AllocationRow, ...]:
@@ -388,16 +373,16 @@ def _allocation_rows(setting: _Setting) -> tuple[AllocationRow, ...]:
 
 
 def _most_node_seconds(setting: _Setting, group: Group) -> float:
-    trained = setting.trained
+    trained = setting.times.trained
     seconds = most_seconds(
         group,
         setting.config.limits,
         setting.config.throughput.windows,
         _limit_minutes(setting, group),
-        recipes=[*(one.name for one in setting.expansion.recipes), *setting.several],
+        recipes=setting.times.twice,
         segments=trained.max_segments if trained is not None else 1,
     )
-    return seconds * _num_processes(setting, group[0])
+    return seconds * setting.processes.get(group[0].workload, 1)
 
 
 def _limit_minutes(setting: _Setting, group: Group) -> float:
@@ -411,14 +396,14 @@ def _limit_minutes(setting: _Setting, group: Group) -> float:
 
 def _about_process_seconds(setting: _Setting, slot: Slot) -> float | None:
     seconds = about_seconds(
-        setting.config.throughput.rules,
-        setting.numerical,
+        setting.times.throughput,
+        setting.times.numerical,
         slot,
-        setting.known,
-        trained=setting.trained,
+        setting.times.known,
+        trained=setting.times.trained,
         segment_s=setting.segment_s,
     )
-    return None if seconds is None else seconds * _num_processes(setting, slot)
+    return None if seconds is None else seconds * setting.processes.get(slot.workload, 1)
 
 
 def _device_hours(config: Config, seconds: Sequence[float | None]) -> float | None:

@@ -48,7 +48,6 @@ class Case:
     """How often a job's time was over before, by the slot's name in the protocol: twice the time for each."""
     behind: Mapping[str, int] = field(default_factory=dict)
     """Updates that runs have behind them, by the slot's name in the protocol."""
-
     several: frozenset[str] = frozenset()
     """Workloads of several processes, whose pilots start a side twice as those of recipes do."""
 
@@ -80,6 +79,11 @@ class Case:
         """Updates of a run of each recipe."""
         return {recipe.name: recipe.updates for recipe in self.trained.recipes} if self.trained is not None else {}
 
+    @property
+    def twice(self) -> frozenset[str]:
+        """Recipes and workloads whose pilots start a side twice."""
+        return self.several.union(self.updates)
+
 
 def minutes_for(case: Case, slots: Sequence[Slot]) -> int:
     """Return the minutes that the job of one allocation asks for.
@@ -99,7 +103,7 @@ def _bound_seconds(case: Case, slot: Slot) -> float:
     """Return what the limits allow; infinite where they do not bound it."""
     if slot.kind not in BOUNDED_KINDS:
         return math.inf
-    return float(side_starts(slot, {*case.updates, *case.several}) * side_seconds(case.limits, case.throughput.windows))
+    return float(side_starts(slot, case.twice) * side_seconds(case.limits, case.throughput.windows))
 
 
 def _slot_seconds(case: Case, slot: Slot) -> float:
