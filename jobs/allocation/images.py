@@ -4,28 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from pathlib import Path
 
 from ..common.endings import EndedError, Ending
 from ..common.plan import Container
-from ..common.storage import sha256_file
-from ..common.verified import find_difference, identify
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Seen:
-    """An image as it was when it was hashed."""
-
-    path: Path
-    """Where it really lies."""
-    identity: tuple[int, ...]
+from ..common.verified import VerifiedFile, find_difference, identify, verify
 
 
 @dataclass(frozen=True, slots=True)
 class Images:
     """The images that this job has seen."""
 
-    _seen: dict[Container, _Seen] = field(default_factory=dict)
+    _seen: dict[Container, VerifiedFile] = field(default_factory=dict)
+    """By where they really lie."""
 
     def check(self, container: Container | None, between: Callable[[], None]) -> str:
         """Return the digest of an image that is as it was frozen; empty where a side has none.
@@ -53,20 +43,17 @@ def _changed(container: Container, what: str) -> EndedError:
     return EndedError(Ending.SNAPSHOT_CHANGED, f"the container {container.path}: {what}")
 
 
-def _hashed(container: Container, between: Callable[[], None]) -> _Seen:
+def _hashed(container: Container, between: Callable[[], None]) -> VerifiedFile:
     path = container.path.resolve(strict=True)
-    before = path.stat()
-    if before.st_size != container.num_bytes:
-        raise _changed(container, f"has {before.st_size} bytes, frozen were {container.num_bytes}")
-    sha256 = sha256_file(path, between)
-    if sha256 != container.sha256:
-        raise _changed(container, f"its SHA-256 is {sha256}, frozen is {container.sha256}")
-    if touched := find_difference(identify(before), identify(path.stat())):
-        raise _changed(container, f"its {touched} changed while it was hashed")
-    return _Seen(path=path, identity=identify(before))
+    if (num_bytes := path.stat().st_size) != container.num_bytes:
+        raise _changed(container, f"has {num_bytes} bytes, frozen were {container.num_bytes}")
+    found = verify(path, between)
+    if found.sha256 != container.sha256:
+        raise _changed(container, f"its SHA-256 is {found.sha256}, frozen is {container.sha256}")
+    return found
 
 
-def _look_again(container: Container, seen: _Seen) -> None:
+def _look_again(container: Container, seen: VerifiedFile) -> None:
     path = container.path.resolve(strict=True)
     if path != seen.path:
         raise _changed(container, f"leads to {path}, before it led to {seen.path}")

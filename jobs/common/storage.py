@@ -5,9 +5,9 @@ from __future__ import annotations
 import errno
 import hashlib
 import os
-import secrets
 import stat
 from collections.abc import Callable
+from io import FileIO
 from pathlib import Path
 
 _CHUNK_BYTES = 1 << 20
@@ -30,15 +30,19 @@ def sha256_file(path: Path | bytes, between: Callable[[], None] = nothing) -> st
         path: The file.
         between: Called after every MiB: what takes minutes must end when the job is told to stop.
     """
+    with os.fdopen(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC), "rb", buffering=0) as stream:
+        return sha256_stream(stream, between)
+
+
+def sha256_stream(stream: FileIO, between: Callable[[], None] = nothing) -> str:
+    """Return the same of an open file, from where it stands."""
     digest = hashlib.sha256()
-    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
-    with os.fdopen(descriptor, "rb", buffering=0) as stream:
-        # Most files are small, and a large buffer is filled with zeros first.
-        buffer = bytearray(min(max(os.fstat(descriptor).st_size, _LEAST_CHUNK_BYTES), _CHUNK_BYTES))
-        view = memoryview(buffer)
-        while count := stream.readinto(buffer):
-            digest.update(view[:count])
-            between()
+    # Most files are small, and a large buffer is filled with zeros first.
+    buffer = bytearray(min(max(os.fstat(stream.fileno()).st_size, _LEAST_CHUNK_BYTES), _CHUNK_BYTES))
+    view = memoryview(buffer)
+    while count := stream.readinto(buffer):
+        digest.update(view[:count])
+        between()
     return digest.hexdigest()
 
 
@@ -65,7 +69,7 @@ def sync_folder(folder: Path) -> None:
 
 
 def _write_temporary(path: Path, data: bytes) -> Path:
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.{secrets.token_hex(4)}.tmp")
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.{os.urandom(4).hex()}.tmp")
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
     try:
         with os.fdopen(os.open(temporary, flags, 0o644), "wb") as stream:

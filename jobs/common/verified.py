@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import errno
-import hashlib
 import os
 import stat
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+
+from .storage import nothing, sha256_stream
 
 _NAMES = ("device", "inode", "size", "time of modification", "time of status change")
 
@@ -52,8 +53,12 @@ class VerifiedFile:
         return "" if found == self.sha256 else f"{self.path} has the SHA-256 {found}, not {self.sha256} any more"
 
 
-def verify(path: Path) -> VerifiedFile:
+def verify(path: Path, between: Callable[[], None] = nothing) -> VerifiedFile:
     """Hash a regular file; a link is not followed.
+
+    Args:
+        path: The file.
+        between: Called between pieces of it.
 
     Raises:
         OSError: It cannot be read, is no regular file, or changed meanwhile.
@@ -63,7 +68,7 @@ def verify(path: Path) -> VerifiedFile:
         before = os.fstat(descriptor)
         if not stat.S_ISREG(before.st_mode):
             raise OSError(errno.EINVAL, "no regular file", str(path))
-        sha256 = hashlib.file_digest(stream, "sha256").hexdigest()
+        sha256 = sha256_stream(stream, between)
         if identify(os.fstat(descriptor)) != identify(before):
             raise OSError(errno.EAGAIN, "it changed while it was read", str(path))
     return VerifiedFile(path=path, sha256=sha256, identity=identify(before))

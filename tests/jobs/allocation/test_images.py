@@ -60,6 +60,14 @@ def test_an_image_that_was_touched_since_it_was_hashed_is_refused(image: Path) -
     assert "time of status change changed since it was hashed" in refusal(images, frozen(image))
 
 
+def test_an_image_that_changes_while_it_is_hashed_is_refused(image: Path) -> None:
+    images = Images()
+    with pytest.raises(EndedError, match="it changed while it was read") as caught:
+        images.check(frozen(image), lambda: os.utime(image))
+    assert caught.value.ending is Ending.SNAPSHOT_CHANGED
+    assert images.check(frozen(image), nothing)
+
+
 def test_a_link_may_lead_to_the_image_but_not_to_another_one_later(image: Path) -> None:
     link, copy = image.with_name("link"), image.with_name("copy")
     copy.write_bytes(DATA)
