@@ -19,7 +19,6 @@ from campaign.planning.pilots import CaseSize
 from campaign.planning.power import ConvergencePower, PowerRow, assumed, convergence_table, ratio_power
 from campaign.planning.protocol import expand_slots, numerical_rules
 from campaign.planning.spreads import Spreads
-from campaign.submission.transport import SIGNAL_DELAY_S
 
 TEXT_BYTES = 16 << 10
 """About what start.json, receipt.json, the tables and a quiet log of one slot take."""
@@ -163,7 +162,7 @@ class _Setting:
     @property
     def segment_s(self) -> float:
         """Seconds after which a segment of a run is told to stop."""
-        return self.minutes * 60 - min(SIGNAL_DELAY_S, self.minutes * 15) if self.minutes < math.inf else math.inf
+        return walltime.seconds_until_notice(self.minutes)
 
     def outlook(self, side: str, recipe: str) -> RunOutlook | None:
         """Return what a run will take; None while that is not known, or where it never gets to its end."""

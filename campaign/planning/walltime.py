@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 from campaign.documents import ConvergenceRules, NumericalRules, Protocol, Slot, ThroughputRules
 from campaign.planning.bounds import Limits, side_seconds, side_starts
@@ -25,8 +26,8 @@ UNSEEN_CASE_S = 1800.0
 """For comparing the tensors of a case, until one of its workload has shown how long that takes."""
 UNKNOWN_RUN_S = 24 * 3600.0
 """For a run of which the pilot does not tell."""
-END_S = 90.0
-"""How long before its limit a job is told to stop."""
+END_S = 90
+"""How long before its limit a job is told to stop, at most a quarter of the limit."""
 APART = 4
 """Allocations whose times differ by more than so many times are submitted apart: the short ones need not wait."""
 
@@ -83,6 +84,19 @@ class Case:
     def twice(self) -> frozenset[str]:
         """Recipes and workloads whose pilots start a side twice."""
         return self.several.union(self.updates)
+
+
+_MinutesT = TypeVar("_MinutesT", int, float)
+
+
+def notice_seconds(minutes: _MinutesT) -> _MinutesT:
+    """Return how long before its time limit a job is told to stop."""
+    return min(END_S, minutes * 15)
+
+
+def seconds_until_notice(minutes: float) -> float:
+    """Return after how long a job is told to stop; infinite where its time limit is."""
+    return minutes * 60 - notice_seconds(minutes)
 
 
 def minutes_for(case: Case, slots: Sequence[Slot]) -> int:

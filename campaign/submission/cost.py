@@ -11,7 +11,6 @@ from campaign.documents import Protocol, Slot
 from campaign.planning import bounds, walltime
 from campaign.planning.calibration import CASE_KINDS, Experience, about_seconds, besides_seconds
 from campaign.submission.acts import Cluster
-from campaign.submission.transport import SIGNAL_DELAY_S
 from campaign.watching.state import SlotStatus
 
 
@@ -165,9 +164,9 @@ def expect(
         next_only: Whether the next segment of each run is meant, not all that it needs.
     """
     updates, minutes = _updates_of(protocol), resources[cluster]["minutes"]
-    limit_s = math.inf if minutes is None else int(minutes) * 60.0
+    limit = math.inf if minutes is None else int(minutes)
     # Locally a job may end anywhere in a run, since it holds several: how often each is cut is not known.
-    segment_s = limit_s - min(SIGNAL_DELAY_S, limit_s / 4) if cluster == "slurm" else math.inf
+    segment_s = walltime.seconds_until_notice(limit) if cluster == "slurm" else math.inf
     seconds, own = [], topologies(protocol)
     for slot in slots:
         value = about_seconds(
@@ -180,7 +179,7 @@ def expect(
         )
         if value is not None and slot.kind == "run":
             value *= 1 - (behind or {}).get(slot.slot, 0) / updates[slot.workload]
-            value = min(value, limit_s) if next_only else value
+            value = min(value, limit * 60) if next_only else value
         seconds += [] if value is None else [value * own.get(slot.workload, (1, 1))[1]]
     hours = sum(seconds) * _num_devices(resources, cluster) / 3600
     return Expectation(device_hours=hours, num_known=len(seconds), num_slots=len(slots))

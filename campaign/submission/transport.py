@@ -17,6 +17,7 @@ from typing import Any, Protocol
 from campaign import files
 from campaign.errors import EvidenceError, InfrastructureError, StateError
 from campaign.paths import HomePaths, TransportPaths
+from campaign.planning.walltime import notice_seconds
 from campaign.submission.acts import Cluster, Submission
 from campaign.watching.scheduler import clean_environment
 
@@ -24,8 +25,6 @@ CHILD = Path(__file__).with_name("child.py")
 SUBMIT_TIMEOUT_S = 600.0
 """An overloaded controller may keep sbatch waiting for minutes before it takes or refuses a job."""
 TEST_TIMEOUT_S = 60.0
-SIGNAL_DELAY_S = 90
-"""How long before its time limit a job is told to stop, at most a quarter of the limit."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -139,7 +138,7 @@ def slurm_parameters(table: Mapping[str, Any], key: str, topology: tuple[int, in
         # The harness, which starts the processes of its node itself and reaches the other nodes.
         "ntasks_per_node": 1,
         "cpus_per_task": int(table["cpus"]) * per_node,
-        "signal_delay_s": min(SIGNAL_DELAY_S, minutes * 15),
+        "signal_delay_s": notice_seconds(minutes),
         "array_parallelism": int(table["max_running"]),
         "stderr_to_stdout": True,
         # submitit's own default key is refused by sites that check them.
@@ -177,7 +176,7 @@ def local_parameters(table: Mapping[str, Any], *, device: str, visible: str, pro
     minutes = int(table["minutes"])
     parameters: dict[str, Any] = {
         "timeout_min": minutes,
-        "signal_delay_s": min(SIGNAL_DELAY_S, minutes * 15),
+        "signal_delay_s": notice_seconds(minutes),
         "stderr_to_stdout": True,
     }
     if device == "cuda":
@@ -236,7 +235,7 @@ class SubmititTransport:
         folder = self.paths.submission(key)
         folder.root.mkdir(parents=True, exist_ok=True)
         folder.answer.unlink(missing_ok=True)
-        self._write_request(folder, request)
+        files.replace(folder.request, files.dump_json(request.to_json()))
         with folder.log.open("ab") as log:
             # A session of its own: neither Ctrl-C nor the end of the terminal reaches the child, or a local job.
             child = subprocess.Popen(
@@ -284,16 +283,10 @@ class SubmititTransport:
 
     def show(self, request: Request) -> str:
         """Return the batch script; see `Transport`."""
-        return self._run(["show", "-"], json.dumps(request.to_json()))
-
-    def _write_request(self, folder: TransportPaths, request: Request) -> None:
-        files.replace(folder.request, files.dump_json(request.to_json()))
-
-    def _run(self, arguments: Sequence[str], text: str) -> str:
         done = subprocess.run(
-            [*_child(), *arguments],
+            [*_child(), "show", "-"],
             env=dict(self.environment),
-            input=text,
+            input=json.dumps(request.to_json()),
             capture_output=True,
             text=True,
             timeout=SUBMIT_TIMEOUT_S,
