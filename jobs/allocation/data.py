@@ -10,6 +10,7 @@ from typing import TypeAlias
 
 from ..common.plan import DataIdentity
 from ..common.storage import nothing, sha256_file
+from ..common.strict import first_few
 from ..common.verified import find_difference, identify
 from .snapshot import Entry, TreeError, read_tree, tree_digest, walk_from
 
@@ -102,6 +103,4 @@ class WatchedData:
 
     def describe_changes(self) -> str:
         """Return the same in a few lines; empty if there is nothing."""
-        found = self.find_changes()
-        more = [f"and {len(found) - _MOST_SHOWN} more"] if len(found) > _MOST_SHOWN else []
-        return "\n".join([*found[:_MOST_SHOWN], *more])
+        return "\n".join(first_few(self.find_changes(), _MOST_SHOWN))

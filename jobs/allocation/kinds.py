@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from ..common.endings import EndedError, Ending
 from ..common.layout import AttemptFolder
 from ..common.plan import CASES, PlannedAttempt, Recipe
+from ..common.strict import first_few
 from ..measurement.measuring import measure_side, run_pilot
 from ..measurement.session import SideRecord, running
 from ..processes.affinity import list_cpus, parse_cpus
@@ -128,10 +129,9 @@ def _check_conditions(records: Sequence[SideRecord]) -> None:
         if state is not None
     ]
     if changes := find_differences(looks):
-        shown = "; ".join(changes[:_MOST_SHOWN])
-        more = f"; and {len(changes) - _MOST_SHOWN} more" if len(changes) > _MOST_SHOWN else ""
+        shown = "; ".join(first_few(changes, _MOST_SHOWN))
         where = "between the sides" if len(records) > 1 else "while the side ran"
-        raise EndedError(Ending.NODE_FAIL, f"conditions changed {where}: {shown}{more}")
+        raise EndedError(Ending.NODE_FAIL, f"conditions changed {where}: {shown}")
 
 
 def _say_how_long(context: Context, planned: PlannedAttempt, record: SideRecord) -> None:

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from ..common.strict import readable
+from ..common.strict import first_few, readable
 from ..processes.lineage import read_stat
 from ..processes.marks import Mark, find_mark
 
@@ -57,10 +57,9 @@ def find_orphans(own: Mark, proc: Path = PROC, user: int | None = None) -> list[
 
 def describe(orphans: list[Orphan]) -> str:
     """Return in words why a node with these is refused."""
-    shown = "; ".join(one.describe() for one in orphans[:_MOST_SHOWN])
-    more = f"; and {len(orphans) - _MOST_SHOWN} more" if len(orphans) > _MOST_SHOWN else ""
+    shown = "; ".join(first_few([one.describe() for one in orphans], _MOST_SHOWN))
     some = "a process" if len(orphans) == 1 else f"{len(orphans)} processes"
-    return f"this node still runs {some} of an earlier job whose harness is gone: {shown}{more}"
+    return f"this node still runs {some} of an earlier job whose harness is gone: {shown}"
 
 
 def _marked(proc: Path, user: int) -> Iterator[tuple[int, Mark]]:

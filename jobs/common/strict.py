@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 MOST_COUNT = 10**18 - 1
@@ -61,6 +61,11 @@ def readable(text: str) -> str:
 
 def _spelled(one: str) -> str:
     return one.encode("unicode_escape").decode("ascii")
+
+
+def first_few(texts: Sequence[str], most: int) -> list[str]:
+    """Return the first of some texts; of more than so many the rest is counted."""
+    return [*texts[:most], *([f"and {len(texts) - most} more"] if len(texts) > most else [])]
 
 
 def dump_json(value: Any) -> bytes:
