@@ -5,12 +5,12 @@ By nvidia-ml-py where it is installed, which takes about a millisecond, else by 
 
 from __future__ import annotations
 
-import csv
 import functools
 import importlib
-import subprocess
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol, TypeAlias
+
+from .gpus import as_text, query_smi, split_smi
 
 State: TypeAlias = dict[str, Any]
 NAMES = (
@@ -87,7 +87,7 @@ class _Nvml:
         handle = nvml.nvmlDeviceGetHandleByUUID(uuid)
         corrected, uncorrected = nvml.NVML_MEMORY_ERROR_TYPE_CORRECTED, nvml.NVML_MEMORY_ERROR_TYPE_UNCORRECTED
         questions: dict[str, Callable[[], Any]] = {
-            "driver": lambda: _text(nvml.nvmlSystemGetDriverVersion()),
+            "driver": lambda: as_text(nvml.nvmlSystemGetDriverVersion()),
             "power_limit_mw": lambda: int(nvml.nvmlDeviceGetEnforcedPowerLimit(handle)),
             "power_mw": lambda: int(nvml.nvmlDeviceGetPowerUsage(handle)),
             "sm_mhz": lambda: int(nvml.nvmlDeviceGetClockInfo(handle, nvml.NVML_CLOCK_SM)),
@@ -115,10 +115,6 @@ class _Nvml:
         return int(self._nvml.nvmlDeviceGetTotalEccErrors(handle, kind, self._nvml.NVML_VOLATILE_ECC))
 
 
-def _text(value: str | bytes) -> str:
-    return value.decode("utf-8", "replace") if isinstance(value, bytes) else value
-
-
 # --- nvidia-smi -------------------------------------------------------------------------------------------------------
 
 
@@ -128,9 +124,7 @@ class _Smi:
     def read(self, uuids: Sequence[str]) -> list[State]:
         """Return the state of each device."""
         names = ",".join(("uuid", *(query for _, query in _SMI)))
-        command = ["nvidia-smi", f"--query-gpu={names}", "--format=csv,noheader,nounits"]
-        done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=_SMI_TIMEOUT_S)
-        found = parse_smi(done.stdout)
+        found = parse_smi(query_smi(names, _SMI_TIMEOUT_S))
         if missing := [uuid for uuid in uuids if uuid not in found]:
             raise ValueError(f"nvidia-smi does not know {', '.join(missing)}")
         return [found[uuid] for uuid in uuids]
@@ -139,8 +133,7 @@ class _Smi:
 def parse_smi(text: str) -> dict[str, State]:
     """Return the state of every device by its UUID, from nvidia-smi's table of the query above."""
     found = {}
-    for row in csv.reader(text.splitlines()):
-        uuid, *values = (field.strip() for field in row)
+    for uuid, *values in split_smi(text):
         state: State = dict.fromkeys(NAMES)
         for (name, _), value in zip(_SMI, values, strict=True):
             state[name] = _smi_value(name, value)

@@ -13,7 +13,8 @@ _TIMEOUT_S = 60
 Gpu = dict[str, Any]
 
 
-def _text(value: str | bytes) -> str:
+def as_text(value: str | bytes) -> str:
+    """Return what the library says as a text: some versions of it say bytes."""
     return value.decode("utf-8", "replace") if isinstance(value, bytes) else value
 
 
@@ -25,12 +26,12 @@ def _from_nvml() -> list[Gpu]:
     nvml = importlib.import_module("pynvml")
     nvml.nvmlInit()
     try:
-        driver = _text(nvml.nvmlSystemGetDriverVersion())
+        driver = as_text(nvml.nvmlSystemGetDriverVersion())
         handles = [nvml.nvmlDeviceGetHandleByIndex(index) for index in range(nvml.nvmlDeviceGetCount())]
         return [
             _gpu(
-                _text(nvml.nvmlDeviceGetName(handle)),
-                _text(nvml.nvmlDeviceGetUUID(handle)),
+                as_text(nvml.nvmlDeviceGetName(handle)),
+                as_text(nvml.nvmlDeviceGetUUID(handle)),
                 int(nvml.nvmlDeviceGetMemoryInfo(handle).total),
                 driver,
             )
@@ -40,16 +41,32 @@ def _from_nvml() -> list[Gpu]:
         nvml.nvmlShutdown()
 
 
+def query_smi(query: str, timeout_s: float) -> str:
+    """Return nvidia-smi's table of all devices, without header and units.
+
+    Args:
+        query: What it is asked of each.
+        timeout_s: How long it may take.
+
+    Raises:
+        OSError, subprocess.SubprocessError: It does not answer.
+    """
+    command = ["nvidia-smi", f"--query-gpu={query}", "--format=csv,noheader,nounits"]
+    return subprocess.run(command, capture_output=True, text=True, check=True, timeout=timeout_s).stdout
+
+
+def split_smi(text: str) -> list[list[str]]:
+    """Return the fields of each line of such a table."""
+    return [[field.strip() for field in row] for row in csv.reader(text.splitlines()) if row]
+
+
 def parse_smi(text: str) -> list[Gpu]:
-    """Parse nvidia-smi's table of the query above, without header and units (memory in MiB)."""
-    rows = [[field.strip() for field in row] for row in csv.reader(text.splitlines()) if row]
-    return [_gpu(name, uuid, int(mib) << 20, driver) for _, uuid, name, mib, driver in rows]
+    """Parse nvidia-smi's table of the query above (memory in MiB)."""
+    return [_gpu(name, uuid, int(mib) << 20, driver) for _, uuid, name, mib, driver in split_smi(text)]
 
 
 def _from_smi() -> list[Gpu]:
-    command = ["nvidia-smi", f"--query-gpu={_QUERY}", "--format=csv,noheader,nounits"]
-    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=_TIMEOUT_S)
-    return parse_smi(done.stdout)
+    return parse_smi(query_smi(_QUERY, _TIMEOUT_S))
 
 
 def select_visible(found: list[Gpu], visible: str | None) -> list[Gpu]:
