@@ -7,29 +7,21 @@ tried; what nobody registered it cannot list. Nothing decides by it: what cannot
 from __future__ import annotations
 
 import contextlib
-import fcntl
-import json
 import os
-import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
-
-import msgspec
 
 from campaign import documents, files
 from campaign.errors import CampaignError
 from campaign.frozen import Frozen
 from campaign.paths import HomePaths
 from campaign.record.ledger import parse_entries, reported_outcomes
+from campaign.record.lines import append_once, parse_lines
 
 VARIABLE = "CAMPAIGN_REGISTRY"
 _NO_PLACE = f"neither {VARIABLE} nor XDG_STATE_HOME nor HOME names a folder"
-
-_MOST_TRIES = 40
-_PAUSE_S = 0.05
-"""The lock is held for one short write; whoever holds it for two seconds is stuck."""
 
 
 class Record(documents.Document):
@@ -88,7 +80,7 @@ def register(paths: HomePaths, candidate: str, environment: Mapping[str, str], c
     if path is None:
         return _unregistered(_NO_PLACE)
     try:
-        _append(path, _record(paths, candidate, at=clock()))
+        append_once(path, _record(paths, candidate, at=clock()))
     except OSError as error:
         return _unregistered(f"{path}: {error.strerror or error}")
     except CampaignError as error:
@@ -119,56 +111,7 @@ def _home_text(paths: HomePaths) -> str:
     return os.fsencode(paths.root.resolve()).decode("utf-8", "replace")
 
 
-def _append(path: Path, record: Record) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_NONBLOCK
-    descriptor = os.open(path, flags, 0o600)
-    with os.fdopen(descriptor, "rb+", buffering=0) as stream, locked(descriptor):
-        data = stream.read()
-        if any(_is_same(known, record) for known in _parse(data).records):
-            return
-        line = json.dumps(msgspec.to_builtins(record), sort_keys=True, separators=(",", ":"), allow_nan=False)
-        # A line that was torn before keeps its own place: the new one starts after it.
-        start = b"\n" if data and not data.endswith(b"\n") else b""
-        os.write(descriptor, start + line.encode("ascii") + b"\n")
-        os.fsync(descriptor)
-
-
-@contextlib.contextmanager
-def locked(descriptor: int) -> Iterator[None]:
-    """Hold the file's lock, which ends with its descriptor.
-
-    Raises:
-        OSError: Somebody else holds it for too long, or the file system has no locks.
-    """
-    for tried in range(_MOST_TRIES):
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            break
-        except BlockingIOError:
-            if tried == _MOST_TRIES - 1:
-                raise
-            time.sleep(_PAUSE_S)
-    try:
-        yield
-    finally:
-        fcntl.flock(descriptor, fcntl.LOCK_UN)
-
-
-def _is_same(one: Record, other: Record) -> bool:
-    return one.replace(at=0) == other.replace(at=0)
-
-
 # --- reading ----------------------------------------------------------------------------------------------------------
-
-
-def _parse(data: bytes) -> Contents:
-    lines = [line for line in data.split(b"\n") if line.strip()]
-    records = []
-    for line in lines:
-        with contextlib.suppress(CampaignError):
-            records.append(Record.parse(line, where="registry"))
-    return Contents(records=tuple(records), damaged_lines=len(lines) - len(records))
 
 
 def read_registry(path: Path) -> Contents:
@@ -177,7 +120,8 @@ def read_registry(path: Path) -> Contents:
     Raises:
         CampaignError: It cannot be read.
     """
-    return _parse(files.read_if_there(path) or b"")
+    records, damaged_lines = parse_lines(files.read_if_there(path) or b"", Record)
+    return Contents(records=tuple(records), damaged_lines=damaged_lines)
 
 
 def known_against(

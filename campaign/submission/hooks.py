@@ -15,15 +15,16 @@ import shutil
 import signal
 import subprocess
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any, Literal
 
 from campaign.documents import Document
-from campaign.errors import EvidenceError, StateError
+from campaign.errors import StateError
 from campaign.files import sha256_bytes
-from campaign.record.registry import find_registry, locked
+from campaign.record.lines import append_once
+from campaign.record.registry import find_registry
 from campaign.watching.reach import Obstacle
 from campaign.watching.state import OUT_OF_REACH, SlotStatus
 
@@ -176,7 +177,7 @@ class Hook:
         if self.told is None:
             return True
         try:
-            return _note(self.told, line)
+            return append_once(self.told, line)
         except OSError as error:
             if not self._said_trouble:
                 self._said_trouble = True
@@ -235,24 +236,3 @@ def _last_line(printed: IO[bytes]) -> str:
     lines = printed.read().decode("utf-8", "replace").split("\n")
     said = [line.strip() for line in lines if line.strip()]
     return f": {said[-1]}" if said else ""
-
-
-def _note(path: Path, line: Told) -> bool:
-    """Append a line, unless the file has it; return whether it was appended."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    descriptor = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_NONBLOCK | os.O_CLOEXEC, 0o600)
-    with os.fdopen(descriptor, "rb+", buffering=0) as stream, locked(descriptor):
-        data = stream.read()
-        if any(known.replace(at=0) == line.replace(at=0) for known in _parse(data)):
-            return False
-        # A line that was torn before keeps its own place: the new one starts after it.
-        start = b"\n" if data and not data.endswith(b"\n") else b""
-        os.write(descriptor, start + json.dumps(line.to_json(), sort_keys=True).encode("ascii") + b"\n")
-        os.fsync(descriptor)
-    return True
-
-
-def _parse(data: bytes) -> Iterator[Told]:
-    for line in filter(None, data.split(b"\n")):
-        with contextlib.suppress(EvidenceError):
-            yield Told.parse(line, where="told")
