@@ -13,7 +13,7 @@ from pathlib import Path
 from campaign.errors import InfrastructureError
 from campaign.submission.acts import Submission
 from campaign.watching.hopeless import DOWN, nodes_wanted
-from campaign.watching.scheduler import CLOCK_SLACK_S, JOBS_SHOWN, LOOK_S, JobRecord, Slurm, Stage, newest
+from campaign.watching.scheduler import CLOCK_SLACK_S, JOBS_SHOWN, LOOK_S, Controller, JobRecord, Slurm, Stage, newest
 
 HIDDEN = "another user submitted it, and this cluster shows nobody another's jobs (PrivateData)"
 
@@ -93,7 +93,7 @@ def ask_slurm(slurm: Slurm, submissions: Mapping[str, Submission], wanted: Mappi
         elsewhere = {key: why for key, one in submissions.items() if (why := why_elsewhere(one, here))}
         near = {key: one for key, one in submissions.items() if key not in elsewhere}
         own = {job: key for job, key in wanted.items() if key in near}
-        told = _ask_here(look, near, own, now) if near else Told(records={}, is_whole=True)
+        told = _ask_here(look, controller, near, own, now) if near else Told(records={}, is_whole=True)
     except InfrastructureError as error:
         return Told(records=None, troubles=(say(error),))
     far = tuple(dict.fromkeys(elsewhere.values()))
@@ -113,7 +113,13 @@ def _arrays(records: Mapping[str, JobRecord]) -> frozenset[str]:
     return frozenset(job.partition("_")[0] for job, one in records.items() if "_" in job and one.source != "sacct")
 
 
-def _ask_here(look: Slurm, submissions: Mapping[str, Submission], wanted: Mapping[str, str], now: float) -> Told:
+def _ask_here(
+    look: Slurm,
+    controller: Controller | None,
+    submissions: Mapping[str, Submission],
+    wanted: Mapping[str, str],
+    now: float,
+) -> Told:
     """Ask the sources in order; see `ask_slurm`. A silent queue raises InfrastructureError."""
     keys = list(submissions)
     oldest = min(one.intended_at for one in submissions.values())
@@ -127,7 +133,7 @@ def _ask_here(look: Slurm, submissions: Mapping[str, Submission], wanted: Mappin
         # The queue is the newer source. Accounting may go on to call a job that is gone pending or running.
         records = {**newest(look.accounting(asked, now - oldest), since), **records}
     except InfrastructureError as error:
-        if _keeps_no_accounts(look):
+        if _keeps_no_accounts(look, controller):
             unaccounted = say(error)
         else:
             troubles.append(say(error))
@@ -156,11 +162,13 @@ def _show(look: Slurm, jobs: Sequence[str], wanted: Mapping[str, str]) -> list[J
     return [record for number, key in list(numbers.items())[:JOBS_SHOWN] for record in look.show(number, key)]
 
 
-def _keeps_no_accounts(look: Slurm) -> bool:
+def _keeps_no_accounts(look: Slurm, controller: Controller | None) -> bool:
+    """Return whether a controller says that there is no accounting database; it is asked if it was not before."""
     try:
-        return not look.keeps_accounts()
+        known = controller if controller is not None else look.controller()
     except InfrastructureError:
         return False
+    return known.keeps_accounts is False
 
 
 def _ask_nodes(look: Slurm, records: Mapping[str, JobRecord], wanted: Collection[str]) -> frozenset[str]:

@@ -125,10 +125,16 @@ def test_absence_needs_every_source_to_answer(silent: str) -> None:
     assert told.troubles == ("x did not answer",)
 
 
-def test_a_cluster_without_accounting_has_answered_with_its_queue_and_its_controller() -> None:
+@pytest.mark.parametrize("cluster_name", ["here", ""])
+def test_a_cluster_without_accounting_has_answered_with_its_queue_and_its_controller(cluster_name: str) -> None:
     config = "ClusterName = here\nAccountingStorageType = accounting_storage/none\n"
-    told = ask(Commands(sacct=InfrastructureError("sacct failed"), config=config))
-    job = job_of(told)
+    one, commands = (
+        submission(cluster_name=cluster_name),
+        Commands(sacct=InfrastructureError("sacct failed"), config=config),
+    )
+    told = ask(commands, one)
+    assert commands.asked.count(["scontrol", "show", "config"]) == 1
+    job = job_of(told, one)
     assert job.stage is JobStage.ABSENT
     assert "sacct failed" in job.reason
     # What does not exist is not silent: a wait that counts troubles would be given up before the job counts as lost.
