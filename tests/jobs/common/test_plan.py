@@ -61,6 +61,13 @@ def resuming(**changes: Any) -> dict[str, Any]:
         (resuming(sha256="../x"), "not a SHA-256: '../x'"),
         (resuming(more=1), "unknown field 'more'"),
         ({**RUN, "resume": []}, "resume is not"),
+        ({"examples_sha256": SHA256}, f"examples '{SHA256}' for a solo"),
+        ({"kind": "pilot", "updates": 0, "examples_sha256": SHA256}, f"examples '{SHA256}' for a pilot"),
+        ({**RUN, "order": ["candidate"], "examples_sha256": SHA256}, f"examples '{SHA256}' for a run"),
+        (
+            {"kind": "pilot", "order": ["candidate"], "updates": 0, "examples_sha256": "../x"},
+            "examples '../x' for a pilot",
+        ),
     ],
 )
 def test_a_plan_that_cannot_be_run_is_refused(changes: dict[str, Any], message: str) -> None:
@@ -128,6 +135,25 @@ def test_a_protocol_without_the_family_has_no_recipe() -> None:
 def test_an_extension_and_the_scored_model_are_the_drivers_alone() -> None:
     extension = documents.ConvergenceExtension(seeds=(48,), quantile_first="4.1", quantile="2.5")
     parse_protocol(protocol_text(extension=extension, scored="worker 0's"))
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"processes": 3, "nodes": 2}, "3 processes on 2 nodes"),
+        ({"processes": 1, "nodes": 2}, "1 processes on 2 nodes"),
+        ({"processes": 0}, "processes is 0, below 1"),
+        ({"nodes": 0}, "nodes is 0, below 1"),
+        ({"processes": True}, "processes is not an integer"),
+    ],
+)
+def test_processes_that_cannot_be_laid_on_nodes_are_refused(changes: dict[str, Any], message: str) -> None:
+    value = json.loads(protocol_text())
+    value["workloads"][0] |= {"processes": 4, "nodes": 2}
+    assert parse_protocol(json.dumps(value).encode()).workloads[WORKLOAD].per_node == 2
+    value["workloads"][0] |= changes
+    with pytest.raises(ValueError, match=re.escape(message)):
+        parse_protocol(json.dumps(value).encode())
 
 
 @pytest.mark.parametrize(

@@ -1,11 +1,12 @@
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import pytest
 
 from jobs.processes.serving import SideError
-from jobs.worker.returned import check_evaluation, check_progress
+from jobs.worker.returned import MOST_EXAMPLES, check_evaluation, check_examples, check_progress
 
 
 def test_an_evaluation_is_a_sum_of_nats_and_a_count() -> None:
@@ -44,4 +45,27 @@ def test_progress_is_kept_as_it_is() -> None:
 def test_progress_that_no_document_can_hold_is_rubbish(value: Any, problem: str) -> None:
     with pytest.raises(SideError, match=problem) as caught:
         check_progress(value)
+    assert caught.value.kind == "rubbish"
+
+
+def test_examples_are_whole_numbers_from_anything_that_yields_them() -> None:
+    assert check_examples(iter([3, -1, 3])) == [3, -1, 3]
+    assert check_examples(range(MOST_EXAMPLES)) == list(range(MOST_EXAMPLES))
+    assert check_examples(()) == []
+
+
+@pytest.mark.parametrize(
+    ("value", "problem"),
+    [
+        (None, "cannot be iterated"),
+        ([1, True], "not an int"),
+        ([1.0], "not an int"),
+        (["1"], "not an int"),
+        ([10**18], "not an int"),
+        (itertools.count(), f"more than {MOST_EXAMPLES} for one step"),
+    ],
+)
+def test_examples_that_are_anything_else_are_rubbish(value: Any, problem: str) -> None:
+    with pytest.raises(SideError, match=problem) as caught:
+        check_examples(value)
     assert caught.value.kind == "rubbish"
