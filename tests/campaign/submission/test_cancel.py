@@ -22,16 +22,6 @@ from tests.support.jobs import RESOURCES, JobHome, make_job_home
 
 
 @pytest.fixture
-def home(tmp_path: Path) -> JobHome:
-    return make_job_home(tmp_path / "home", repeats=1)
-
-
-@pytest.fixture
-def cluster() -> Cluster:
-    return Cluster()
-
-
-@pytest.fixture
 def desk(home: JobHome, cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> Desk:
     made = make_desk(home, cluster)
     monkeypatch.setattr("campaign.cli.cancel.open_desk", lambda *_: made)

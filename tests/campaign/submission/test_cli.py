@@ -19,19 +19,9 @@ from campaign.submission.desk import Desk, Wish
 from tests.campaign.submission.support import Cluster, make_desk
 from tests.campaign.submission.test_desk import quiet, run_jobs, submit
 from tests.support.home import CANDIDATE
-from tests.support.jobs import JobHome, make_job_home
+from tests.support.jobs import JobHome
 
 ROOT = Path(__file__).parents[3]
-
-
-@pytest.fixture
-def home(tmp_path: Path) -> JobHome:
-    return make_job_home(tmp_path / "home", repeats=1)
-
-
-@pytest.fixture
-def cluster() -> Cluster:
-    return Cluster()
 
 
 @pytest.fixture(autouse=True)

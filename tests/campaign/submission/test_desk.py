@@ -37,11 +37,6 @@ def home(tmp_path: Path) -> JobHome:
     return make_job_home(tmp_path / "a home")
 
 
-@pytest.fixture
-def cluster() -> Cluster:
-    return Cluster()
-
-
 def quiet(_line: str) -> None:
     """Drop what the desk says."""
 

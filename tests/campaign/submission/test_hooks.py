@@ -22,7 +22,7 @@ from campaign.watching.state import AttemptState, AttemptStatus, SlotState, Slot
 from tests.campaign.submission.support import Cluster, make_desk
 from tests.campaign.submission.test_desk import run_jobs
 from tests.support.home import CANDIDATE, make_protocol
-from tests.support.jobs import JobHome, make_job_home
+from tests.support.jobs import JobHome
 
 FAILED = Happening(event=Event.FAILED, subject="baseline/solo/a/r1/1", reason="crash", facts={"slot": "s"})
 CRASHED = f"{CANDIDATE}/pilot/sync-b4"
@@ -174,16 +174,6 @@ def test_a_slot_that_is_lost_is_an_event_of_its_own_and_each_thing_it_costs_anot
 
 
 # --- the commands
-
-
-@pytest.fixture
-def home(tmp_path: Path) -> JobHome:
-    return make_job_home(tmp_path / "home", repeats=1)
-
-
-@pytest.fixture
-def cluster() -> Cluster:
-    return Cluster()
 
 
 @pytest.fixture

@@ -36,11 +36,6 @@ def said(order: Order, desk: Desk) -> str:
     return "\n".join(text.reasons(order, desk.view(CANDIDATE).slots))
 
 
-@pytest.fixture
-def cluster() -> Cluster:
-    return Cluster()
-
-
 # --- time -------------------------------------------------------------------------------------------------------------
 
 

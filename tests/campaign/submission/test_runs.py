@@ -41,11 +41,6 @@ def home(tmp_path: Path) -> JobHome:
 
 
 @pytest.fixture
-def cluster() -> Cluster:
-    return Cluster()
-
-
-@pytest.fixture
 def desk(home: JobHome, cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> Desk:
     made = make_desk(home, cluster)
     for name in ("submit", "status", "show", "cancel"):
