@@ -199,7 +199,7 @@ def make_plan(
             numerical=numerical_rules(config, expansion),
             trained=convergence_rules(config, expansion.recipes),
             known=known or Experience(),
-            several=frozenset(one.name for one in expansion.workloads if one.processes > 1),
+            several=walltime.several_of(expansion.workloads),
         ),
         sizes=sizes or {},
         processes={one.name: one.processes for one in expansion.workloads},

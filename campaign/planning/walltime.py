@@ -8,11 +8,11 @@ hangs must be found out by the harness and not by the end of the job, so that on
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from campaign.documents import ConvergenceRules, NumericalRules, Protocol, Slot, ThroughputRules
+from campaign.documents import ConvergenceRules, NumericalRules, Protocol, Slot, ThroughputRules, Workload
 from campaign.planning.bounds import Limits, side_seconds, side_starts
 from campaign.planning.calibration import BOUNDED_KINDS, CASE_KINDS, RUN_KIND, Experience, about_seconds
 
@@ -30,6 +30,16 @@ END_S = 90
 """How long before its limit a job is told to stop, at most a quarter of the limit."""
 APART = 4
 """Allocations whose times differ by more than so many times are submitted apart: the short ones need not wait."""
+
+
+def updates_of(trained: ConvergenceRules | None) -> dict[str, int]:
+    """Return the updates of a run of each recipe; none where the family is not declared."""
+    return {recipe.name: recipe.updates for recipe in trained.recipes} if trained is not None else {}
+
+
+def several_of(workloads: Iterable[Workload]) -> frozenset[str]:
+    """Return the workloads of several processes."""
+    return frozenset(one.name for one in workloads if one.processes > 1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,13 +82,13 @@ class Case:
             num_bytes=num_bytes,
             timeouts=timeouts or {},
             behind=behind or {},
-            several=frozenset(one.name for one in protocol.workloads if one.processes > 1),
+            several=several_of(protocol.workloads),
         )
 
     @property
     def updates(self) -> dict[str, int]:
         """Updates of a run of each recipe."""
-        return {recipe.name: recipe.updates for recipe in self.trained.recipes} if self.trained is not None else {}
+        return updates_of(self.trained)
 
     @property
     def twice(self) -> frozenset[str]:

@@ -18,12 +18,6 @@ def _num_devices(resources: Mapping[str, Any], cluster: Cluster) -> int:
     return bounds.num_devices(resources["slurm"].get("gres") if cluster == "slurm" else None)
 
 
-def _updates_of(protocol: Protocol) -> dict[str, int]:
-    """Return the updates of a run of each recipe."""
-    rules = protocol.convergence
-    return {recipe.name: recipe.updates for recipe in rules.recipes} if rules is not None else {}
-
-
 def topologies(protocol: Protocol) -> dict[str, tuple[int, int]]:
     """Return nodes and processes of every workload; a recipe has one of each."""
     return {workload.name: workload.topology for workload in protocol.workloads}
@@ -51,7 +45,7 @@ def device_hours(
     if cluster == "slurm":
         jobs = [(list(group), limit) for group, limit in zip(groups, minutes, strict=True)]
     windows = protocol.throughput.windows
-    twice = {*_updates_of(protocol), *(name for name, (_, processes) in own.items() if processes > 1)}
+    twice = walltime.several_of(protocol.workloads).union(walltime.updates_of(protocol.convergence))
     process_s = sum(
         bounds.most_seconds(slots, protocol.limits, windows, limit, recipes=twice)
         * max((own.get(slot.workload, (1, 1))[1] for slot in slots), default=1)
@@ -123,7 +117,7 @@ class Expectation:
 
 def experience(slots: Iterable[SlotStatus]) -> Experience:
     """Return what the completed pilots and cases among some slots found."""
-    done = [(one.slot, one.completed.receipt) for one in slots if one.completed is not None]
+    done = [(one.slot, completed.receipt) for one in slots if (completed := one.completed) is not None]
     receipts = [(slot, receipt) for slot, receipt in done if receipt is not None]
     pilots = [
         (slot, receipt, receipt.calibration)
@@ -163,7 +157,7 @@ def expect(
         behind: Updates that runs have behind them, by the slots' names in the protocol; default none.
         next_only: Whether the next segment of each run is meant, not all that it needs.
     """
-    updates, minutes = _updates_of(protocol), resources[cluster]["minutes"]
+    updates, minutes = walltime.updates_of(protocol.convergence), resources[cluster]["minutes"]
     limit = math.inf if minutes is None else int(minutes)
     # Locally a job may end anywhere in a run, since it holds several: how often each is cut is not known.
     segment_s = walltime.seconds_until_notice(limit) if cluster == "slurm" else math.inf

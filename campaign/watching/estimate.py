@@ -15,6 +15,7 @@ from typing import Any
 from campaign.documents import Protocol
 from campaign.planning.calibration import Experience, about_seconds
 from campaign.planning.packing import pack
+from campaign.planning.walltime import updates_of
 from campaign.submission.acts import Cluster
 from campaign.submission.cost import topologies
 from campaign.watching.durations import duration
@@ -83,9 +84,8 @@ def _seconds(outlook: Outlook, status: SlotStatus) -> float | None:
     """Return what a whole slot will take; None while that is not known."""
     rules, slot = outlook.protocol, status.slot
     about_s = about_seconds(rules.throughput, rules.numerical, slot, outlook.known, trained=rules.convergence)
-    if about_s is not None and slot.kind == "run" and rules.convergence is not None:
-        (updates,) = [one.updates for one in rules.convergence.recipes if one.name == slot.workload]
-        about_s *= 1 - outlook.behind.get(status.name, 0) / updates
+    if about_s is not None and slot.kind == "run":
+        about_s *= 1 - outlook.behind.get(status.name, 0) / updates_of(rules.convergence)[slot.workload]
     return about_s
 
 
