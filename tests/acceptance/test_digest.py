@@ -1,11 +1,15 @@
 from __future__ import annotations
 
 import hashlib
+from itertools import product
 from pathlib import Path
+
+import pytest
 
 import acceptance
 from acceptance import digest
 from acceptance.__main__ import own_sources
+from acceptance.formats import TABLES
 from tests.support.evidence import Campaign, make_campaign
 from tests.support.runs import make_runs
 
@@ -72,6 +76,20 @@ def test_the_evidence_digest_is_as_documented(tmp_path: Path) -> None:
         lines = [data.split(b"\n")[0], *(",".join(row.values()).encode() for row in rows)]
         feed(file.encode(), str(len(lines)).encode(), *lines)
     assert evidence_digest(campaign) == expected.hexdigest()
+
+
+@pytest.mark.parametrize("file", TABLES)
+def test_rows_are_sorted_by_the_texts_of_their_key_and_not_as_whole_lines(file: str) -> None:
+    table = TABLES[file]
+    places = [table.header.index(name) for name in table.key]
+    lines = []
+    # A space, a plus and an exclamation mark sort before the comma that ends a field.
+    for words in product(("w", "w x", "w+", "w!", "w-"), ("1", "10"), ("a", "b")):
+        fields = [words[2]] * len(table.header)
+        fields[places[0]], fields[places[1]] = words[:2]
+        lines.append(",".join(fields))
+    by_key = sorted(lines, key=lambda line: ([line.split(",")[place] for place in places], line))
+    assert digest._sorted(table, lines[::-1]) == by_key != sorted(lines)
 
 
 def test_the_evidence_digest_covers_every_field_of_every_table_and_the_identity(tmp_path: Path) -> None:
