@@ -8,6 +8,7 @@ import time
 from decimal import Decimal
 from fractions import Fraction
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -373,6 +374,24 @@ def test_a_family_without_a_workload_never_passes(tmp_path: Path) -> None:
     verdict = campaign.verdict()
     (gate,) = [gate for gate in verdict["gates"] if gate["family"] == "numerical"]
     assert (gate["id"], gate["finding"], verdict["outcome"]) == ("numerical/family", "missing", "not_qualified")
+
+
+def plan_of(**compared: bool) -> Any:
+    workloads = [SimpleNamespace(name=name, numerical=is_compared) for name, is_compared in compared.items()]
+    return SimpleNamespace(protocol=SimpleNamespace(numerical="the rules", workloads=workloads))
+
+
+def test_a_workload_that_is_left_out_has_no_gate(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(numerical, "_workload_gates", lambda _plan, _rules, _checked, name: [name])
+    checked: Any = None
+    judged: list[Any] = list(numerical.gates(plan_of(a=True, b=False, c=True), checked))
+    assert judged == ["a", "c"]
+
+
+def test_a_family_of_which_every_workload_is_left_out_never_passes() -> None:
+    checked: Any = None
+    (gate,) = numerical.gates(plan_of(a=False, b=False), checked)
+    assert (gate.id, gate.finding.value) == ("numerical/family", "missing")
 
 
 def test_both_families_are_judged_side_by_side(tmp_path: Path) -> None:

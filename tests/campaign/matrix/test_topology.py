@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
 
 from acceptance import protocol as accepted
 from acceptance.strictjson import DocumentError
+from campaign.collection.cases import records_inputs
 from campaign.config.load import load_config
 from campaign.documents import Workload
 from campaign.errors import ConfigError
 from campaign.planning.protocol import build_protocol
+from campaign.verifier import inputs
+from campaign.verifier.facts import Facts, Slot
 from jobs.common import plan
 
 HEAD = """
@@ -146,3 +151,20 @@ def test_acceptance_expects_the_cases_of_all_others(tmp_path: Path) -> None:
     del next(one for one in value["workloads"] if one["name"] == "several")["numerical"]
     with pytest.raises(DocumentError, match="'several', 0, 0\\) is missing"):
         accepted.parse(json.dumps(value).encode())
+
+
+def test_acceptance_takes_no_processes_that_nodes_cannot_share_evenly(tmp_path: Path) -> None:
+    value = json.loads(build_protocol(load_config(_written(tmp_path, _several("processes = 4\nnodes = 2")))).to_bytes())
+    several = next(one for one in value["workloads"] if one["name"] == "several")
+    several["processes"] = 3
+    with pytest.raises(DocumentError, match="3 processes are not spread evenly over 2 nodes"):
+        accepted.parse(json.dumps(value).encode())
+
+
+def test_the_pilot_of_a_workload_without_cases_records_no_inputs(tmp_path: Path) -> None:
+    config = load_config(_written(tmp_path, _several("processes = 2\nnumerical = false") + "[numerical]\n"))
+    protocol = build_protocol(config)
+    recording = [slot.workload for slot in protocol.slots if records_inputs(slot, protocol)]
+    assert recording == ["alone"]
+    facts = cast("Facts", SimpleNamespace(protocol=json.loads(protocol.to_bytes()), memo={}))
+    assert [slot.workload for slot in protocol.slots if inputs._records(facts, cast("Slot", slot))] == recording
