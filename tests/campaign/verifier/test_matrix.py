@@ -261,6 +261,7 @@ FORGED: dict[str, Callable[[dict[str, Any]], object]] = {
     "data": lambda plan: plan.update(data={"x": {}}),
     "updates": lambda plan: plan["attempts"][0].update(updates=11),
     "workload": lambda plan: plan["attempts"][0].update(workload="other"),
+    "examples": lambda plan: plan["attempts"][0].update(examples_sha256="1" * 64),
     "order": lambda plan: plan["attempts"][0]["order"].reverse(),
     "attempts": lambda plan: plan["attempts"].append(plan["attempts"][0]),
     "snapshot": lambda plan: plan["sides"]["candidate"].update(snapshot_sha256="b" * 64),

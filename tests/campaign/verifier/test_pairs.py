@@ -95,6 +95,15 @@ def say_conditions(sides: list[dict[str, Any]]) -> None:
         side.update(conditions={**looks, "affinity": "0"}, container_sha256="")
 
 
+def say_device(sides: list[dict[str, Any]], **changed: Any) -> None:
+    """Let all looks name a device, of which the last one says something else."""
+    say_conditions(sides)
+    for side in sides:
+        for when in ("before", "after"):
+            side["conditions"][when]["gpus"] = [{"uuid": "G", "driver": "1", "power_limit_mw": 1, "ecc": True}]
+    sides[-1]["conditions"]["after"]["gpus"][0].update(changed)
+
+
 def unlike(index: int, when: str, *path: Any, value: Any) -> Callable[[Path], None]:
     """Return what lets a pair say its conditions, one of which is another."""
 
@@ -171,6 +180,22 @@ FORGED = {
             edit_start(PAIR, lambda start: start["host"].update(affinity=[0, 1, 2, 4])),
         ),
         "the processors are 0-2,4, the receipt says 0",
+    ),
+    "other devices at the start": (
+        edit_sides(PAIR, say_device),
+        "the devices are none, the receipt says G",
+    ),
+    "another limit of a device": (
+        edit_sides(PAIR, lambda sides: say_device(sides, power_limit_mw=2)),
+        "conditions changed: power_limit_mw of G was 1 before",
+    ),
+    "another driver": (
+        edit_sides(PAIR, lambda sides: say_device(sides, driver="2")),
+        "conditions changed: driver of G was 1 before",
+    ),
+    "no correction of errors any more": (
+        edit_sides(PAIR, lambda sides: say_device(sides, ecc=False)),
+        "conditions changed: ecc of G was True before",
     ),
     "a container that was never frozen": (
         edit_sides(PAIR, lambda sides: sides[1].update(container_sha256="c" * 64)),

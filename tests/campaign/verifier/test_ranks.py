@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import copy
+import re
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any, cast
@@ -10,6 +11,7 @@ import pytest
 from campaign.submission.plans import examples_digest
 from campaign.verifier import ranks
 from campaign.verifier.facts import Facts, Sealed, Slot
+from campaign.verifier.findings import EvidenceError
 
 EXAMPLES = ["a" * 64, "b" * 64]
 
@@ -99,6 +101,14 @@ def test_ranks_that_are_not_as_planned_are_found(edit: Callable[[dict[str, Any]]
     assert any(reason in what for what in said(make_facts(4, 2), slot, make_sealed(slot, sides)))
 
 
+@pytest.mark.parametrize("name", ["rank", "local_rank"])
+def test_a_rank_in_the_place_of_another_is_found(name: str) -> None:
+    slot, sides = make_slot("pair"), [side(4, 2), side(4, 2)]
+    sides[1]["ranks"][3][name] = 0
+    with pytest.raises(EvidenceError, match=re.escape(f"sides[1].ranks[3].{name}: is 0, its place says")):
+        said(make_facts(4, 2), slot, make_sealed(slot, sides))
+
+
 def pilots(own: list[str], planned: list[str]) -> list[str]:
     first, second = make_slot("pilot", "baseline"), make_slot("pilot")
     baseline = make_sealed(first, [side(2, 1, examples=EXAMPLES)])
@@ -112,3 +122,9 @@ def test_pilots_of_both_sides_take_the_same_examples() -> None:
     assert any("planned were" in what for what in pilots(other, EXAMPLES))
     assert "no completed pilot of the baseline took the same examples" in pilots(other, other)
     assert "names the examples of 0 steps, of several processes" in pilots([], EXAMPLES)
+
+
+def test_a_pilot_of_one_process_names_no_examples() -> None:
+    slot = make_slot("pilot", "baseline")
+    sealed = make_sealed(slot, [side(1, 1, examples=EXAMPLES)])
+    assert said(make_facts(1, 1), slot, sealed) == ["names the examples of 2 steps, of one process"]
