@@ -198,3 +198,20 @@ def test_a_computed_column_is_found_before_it_is_read(home: Home) -> None:
     (only,) = found(home)
     assert only[0] is State.TAMPERED
     assert "computed column" in only[2]
+
+
+def test_what_is_remembered_of_the_file_system_is_nobodys_evidence(home: Home) -> None:
+    change(home, "INSERT INTO stamps SELECT slot, attempt, lower(hex(zeroblob(32))) FROM receipts")
+    assert found(home) == []
+
+
+def test_a_cache_of_the_release_before_has_no_such_table(home: Home) -> None:
+    with closing(sqlite3.connect(home.paths.database)) as connection:
+        connection.execute("PRAGMA user_version = 4")
+    ((state, _, _),) = found(home)
+    assert state is State.TAMPERED
+    with closing(sqlite3.connect(home.paths.database)) as connection:
+        connection.execute("DROP TABLE stamps")
+    assert found(home) == []
+    change(home, EDITS["a line of text"])
+    assert {state for state, *_ in found(home)} == {State.TAMPERED}
