@@ -12,10 +12,11 @@ from pathlib import Path
 import pytest
 
 from acceptance import formats
-from campaign import files
-from campaign.collection import reuse
+from campaign import documents, files
+from campaign.collection import reuse, tries
 from campaign.collection.collect import Collection, collect
 from campaign.collection.reuse import Care, look_at
+from campaign.collection.sealed import read_unchanged
 from campaign.paths import HomePaths
 from campaign.record.ledger import Ledger, read_entries
 from tests.support.home import CANDIDATE, SMALL, Home, attempt_all, freeze, freeze_candidate
@@ -204,6 +205,38 @@ def test_rows_of_no_attempt_in_the_cache_are_found(home: Home) -> None:
     change(home, f"INSERT INTO windows SELECT 'nobody/pair', {columns} FROM windows WHERE line = 2 AND {OWN}")  # noqa: S608 - of ours
     (finding,) = run(home).findings
     assert "1 rows of attempts that it does not hold" in finding.what
+
+
+def test_nothing_is_remembered_from_a_cache_with_rows_of_no_attempt(
+    home: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home.attempt(home.slot(PAIR))
+    run(home)
+    columns = ", ".join(("source_attempt", "line", *formats.WINDOWS.header, "raw"))
+    change(home, f"INSERT INTO windows SELECT 'nobody/pair', {columns} FROM windows WHERE line = 2 AND {OWN}")  # noqa: S608 - of ours
+    monkeypatch.setattr(tries, "read_unchanged", None)  # would be called for what is remembered
+    assert len(run(home).findings) == 1
+
+
+def test_what_is_not_read_again_is_held_to_the_receipt_that_was_collected(home: Home) -> None:
+    home.attempt(home.slot(PAIR))
+    folder = home.folder(PAIR)
+    folder.inputs.write_bytes(b"[]")
+    sealed = documents.SealedFile(name=folder.inputs.name, bytes=2, sha256=files.sha256_bytes(b"[]"), rows=None)
+    receipt = documents.Receipt.read(folder.receipt)
+    folder.receipt.write_bytes(receipt.replace(files=(*receipt.files, sealed)).to_bytes())
+    known = files.sha256_file(folder.receipt)
+    found = read_unchanged(folder, known)
+    assert found is not None
+    assert (found.kept, found.is_stored) == ({folder.inputs.name: b"[]"}, True)
+    for path in (folder.receipt, folder.start, folder.inputs):
+        data = path.read_bytes()
+        path.write_bytes(data + b" ")
+        assert read_unchanged(folder, known) is None
+        path.unlink()
+        assert read_unchanged(folder, known) is None
+        path.write_bytes(data)
+    assert read_unchanged(folder, known) is not None
 
 
 def test_a_file_that_is_added_or_removed_is_found(home: Home) -> None:
