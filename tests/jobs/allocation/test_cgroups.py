@@ -54,6 +54,18 @@ def test_version_1_is_read_by_controller_under_either_name_of_its_mount(tmp_path
     assert read_cpuset(*where) == "2"
 
 
+def test_the_number_that_version_1_writes_where_there_is_no_limit_is_none(tmp_path: Path) -> None:
+    files = {
+        f"memory/{JOB}/memory.limit_in_bytes": "9223372036854771712",
+        "memory/memory.limit_in_bytes": "9223372036854771712",
+        f"cpu/{JOB}/cpu.cfs_quota_us": "-1",
+        f"cpu/{JOB}/cpu.cfs_period_us": "100000",
+    }
+    found = read_limits(*make(tmp_path, f"4:memory:/{JOB}\n1:cpu:/{JOB}\n", files))
+    assert (found.limits.memory_bytes, found.limits.cpu_quota) == (None, None)
+    assert not {"memory_bytes", "cpu_quota"} & set(found.unknown)
+
+
 def test_a_controller_of_version_1_beside_version_2_is_asked_where_it_is(tmp_path: Path) -> None:
     files = {
         "unified/job/cpuset.cpus.effective": "0",

@@ -55,6 +55,8 @@ def test_what_is_looked_at_here_can_stand_in_a_receipt_and_says_why_the_rest_is_
         (("processors", "governor"), "powersave", "processors.governor was performance before, powersave after"),
         (("gpus", 0, "uuid"), "GPU-b", "gpus was GPU-a before, GPU-b after"),
         (("gpus", 0, "power_limit_mw"), 500000, "power_limit_mw of GPU-a was 700000 before, 500000 after"),
+        (("gpus", 0, "driver"), "580.2", "driver of GPU-a was 580.1 before, 580.2 after"),
+        (("gpus", 0, "ecc"), None, "ecc of GPU-a was True before, none after"),
         (("unknown",), {"cgroup.memory_bytes": "gone"}, "cgroup.memory_bytes was none before, unknown after"),
     ],
 )

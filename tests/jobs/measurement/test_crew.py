@@ -1,15 +1,18 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
 from jobs.common.endings import EndedError, Ending
 from jobs.measurement.blocks import Block
-from jobs.measurement.crew import RankRecord, check_alike, combine_blocks, merge_engaged, merge_records
-from jobs.measurement.session import MOST_ENGAGED_BYTES, SideRecord
+from jobs.measurement.crew import Crew, RankRecord, check_alike, combine_blocks, merge_engaged, merge_records
+from jobs.measurement.session import MOST_ENGAGED_BYTES, Result, SideRecord
 from jobs.processes.keeper import Exit
 from jobs.processes.ranks import Rank, number_ranks, parse_rank
+from jobs.processes.steps import Step, alone
 
 BLOCK = Block(updates=4, microbatches=8, skipped=1, tokens=40, seconds=1.0, claimed_s=0.9)
 
@@ -65,6 +68,54 @@ def test_a_side_counts_the_time_and_the_memory_of_all_its_ranks() -> None:
     assert [one["exit_code"] for one in record.ranks] == [0, 3]
 
 
+def test_a_side_is_what_all_its_ranks_are_and_unknown_where_one_of_them_is() -> None:
+    first, second = ranks()
+    record = SideRecord(side="baseline", position=1, missing=("examples",))
+    own = [
+        told(first, exit=Exit(exit_code=0, max_rss_bytes=100), has_other_user=True, missing=("sync",)),
+        told(second, exit=Exit(exit_code=0, strays=2, survivors=1), has_other_user=False, undeclared=("/x",) * 60),
+    ]
+    merge_records(record, own)
+    assert record.exit is not None
+    assert (record.exit.strays, record.exit.survivors) == (2, 1)
+    assert (record.has_other_user, record.ranks_rss_bytes) == (False, 0)
+    assert (record.missing, record.undeclared) == (("examples",), ("/x",))
+    record = SideRecord(side="baseline", position=1)
+    merge_records(record, own)
+    assert record.missing == ("sync",)
+
+
+def answering(*results: Result) -> Crew:
+    """Return a crew whose ranks are done, each with its result."""
+
+    def member(result: Result) -> Any:
+        def step() -> Step[list[Result]]:
+            yield from ()
+            return [result]
+
+        return SimpleNamespace(result=step, channel=SimpleNamespace(answered_s=result.answered_s))
+
+    setting = cast("Any", SimpleNamespace(limits=SimpleNamespace(stall_s=5.0)))
+    record = SideRecord(side="baseline", position=1)
+    own = [told(rank) for rank in ranks(len(results))]
+    return Crew(setting=setting, record=record, members=[member(result) for result in results], told=own)
+
+
+def test_the_memory_of_a_side_is_the_sum_of_its_ranks_and_unknown_where_one_is() -> None:
+    one = Result(peaks=(3, 5), loss="1.5", answered_s=2.0)
+    found = alone(answering(one, replace(one, peaks=(4, 6), loss=None, answered_s=3.0)).result())
+    assert found == Result(peaks=(7, 11), loss="1.5", answered_s=3.0)
+    assert alone(answering(one, replace(one, peaks=(0, 6))).result()).peaks == (0, 11)
+
+
+@pytest.mark.parametrize("loss", ["nan", "inf", "-inf"])
+def test_a_loss_that_is_not_finite_ends_the_side_whichever_rank_has_it(loss: str) -> None:
+    one = Result(peaks=(3, 5), loss="1.5", answered_s=2.0)
+    with pytest.raises(EndedError, match=f"rank 1: the loss of the last update is {loss}") as caught:
+        alone(answering(one, replace(one, loss=loss)).result())
+    assert caught.value.ending is Ending.NON_FINITE
+
+
 def test_a_side_whose_ranks_never_started_has_a_record_all_the_same() -> None:
     record = SideRecord(side="baseline", position=1)
     merge_records(record, [told(rank) for rank in ranks()])
@@ -77,6 +128,9 @@ def test_a_node_with_other_packages_is_refused() -> None:
     with pytest.raises(EndedError, match="node n2: rank 1 has another interpreter") as caught:
         check_alike([told(first, environment_sha256="a"), told(second, environment_sha256="b")])
     assert caught.value.ending is Ending.NODE_FAIL
+    with pytest.raises(EndedError, match="or another image than rank 0"):
+        check_alike([told(first, container_sha256="a"), told(second, container_sha256="b")])
+    check_alike([told(first, environment_sha256="a"), told(second, environment_sha256="a")])
 
 
 def test_ranks_are_numbered_node_by_node_as_torchrun_does() -> None:

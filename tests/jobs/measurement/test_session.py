@@ -1,15 +1,18 @@
-"""How a side's end is judged, for ends that no side can be made to have on purpose."""
+"""How a side's end and answers are judged, for those that no side can be made to have or give on purpose."""
 
 from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from jobs.common.endings import EndedError, Ending
-from jobs.measurement.session import _check_exit
+from jobs.common.strict import MOST_COUNT, Fields
+from jobs.measurement.session import MOST_ENGAGED_BYTES, _check_exit, _read_examples, read_engaged
+from jobs.processes.channel import Answer
 from jobs.processes.keeper import Exit
 from jobs.processes.sidelog import SideLog
 
@@ -50,3 +53,32 @@ def test_a_signal_after_the_last_answer_is_a_crash(log: SideLog) -> None:
     assert error.ending is Ending.CRASH
     assert "SIGSEGV" in error.reason
     assert "bye" in error.reason
+
+
+def answer(**values: Any) -> Answer:
+    return Answer(fields=Fields(values, "answer"), asked_s=0.0, answered_s=0.0)
+
+
+@pytest.mark.parametrize("value", [None, {}, {"n": -MOST_COUNT}, {"path": "x" * (MOST_ENGAGED_BYTES - 11)}])
+def test_what_is_engaged_is_texts_and_whole_numbers(value: Any) -> None:
+    assert read_engaged(answer(engaged=value).fields) == value
+
+
+@pytest.mark.parametrize(
+    "value", [{"n": 1.5}, {"n": True}, {"n": None}, {"n": MOST_COUNT + 1}, {"path": "x" * MOST_ENGAGED_BYTES}, [], "x"]
+)
+def test_anything_else_that_is_engaged_is_refused(value: Any) -> None:
+    with pytest.raises(ValueError, match="engaged"):
+        read_engaged(answer(engaged=value).fields)
+
+
+def test_examples_are_whole_numbers() -> None:
+    found = answer(examples=[3, -MOST_COUNT])
+    assert _read_examples(found.fields, found) == (3, -MOST_COUNT)
+
+
+@pytest.mark.parametrize("value", [[1.0], [True], ["1"], [None], [MOST_COUNT + 1], "12", None])
+def test_anything_else_than_whole_numbers_is_no_example(value: Any) -> None:
+    found = answer(examples=value)
+    with pytest.raises(ValueError, match="examples"):
+        _read_examples(found.fields, found)

@@ -108,6 +108,12 @@ def test_a_job_that_goes_back_into_the_queue_says_so() -> None:
         assert reason.endswith("put back into the queue") is is_put_back
 
 
+def test_a_job_of_which_slurm_says_nothing_is_not_said_to_go_back_into_the_queue() -> None:
+    environment = {"SLURM_JOB_ID": "7", "SLURM_RESTART_COUNT": "1"}
+    reason = signals.slurm_explainer(environment, lambda: 950.0, lambda _job: {})(signal.SIGTERM)[1]
+    assert reason == "SIGTERM, job state unknown"
+
+
 def tell(number: signal.Signals) -> None:
     """Send the first thread a signal: libraries that other tests have loaded have threads, which may hear."""
     signal.pthread_kill(threading.main_thread().ident or 0, number)
