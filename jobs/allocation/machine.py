@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 from ..common.tables import plain_text
-from ..processes.lineage import read_stat
 from . import cgroups, gpus
 
 PROC = Path("/proc")
@@ -45,12 +44,6 @@ def read_host_name() -> str:
 def read_boot_id() -> str:
     """Return the id of the host's present boot."""
     return _read(PROC / "sys/kernel/random/boot_id").strip()
-
-
-def read_process_start(pid: int) -> int:
-    """Return when a process began, in clock ticks since boot."""
-    found = read_stat(pid, PROC)
-    return found.start if found else 0
 
 
 def find_cpu_model(cpuinfo: str) -> str:

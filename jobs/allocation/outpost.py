@@ -33,7 +33,7 @@ from .conditions import Conditions
 from .context import Context, set_up, undisturbed
 from .harnesslog import HarnessLog
 from .images import Images
-from .parent import Job, find_standing, prepare
+from .parent import Job, find_standing, mark_of, prepare
 from .snapshot import TreeError
 from .telling import tell_block, tell_rank, tell_result
 from .workspace import Workspace
@@ -193,7 +193,7 @@ class Outpost:
             images=Images(),
             harness_source=Path(__file__).resolve().parent.parent,
         )
-        standing = find_standing(folder, read_regular(folder.started), job)
+        standing = find_standing(folder, read_regular(folder.started), job, mark_of(job))
         standing.check()
         return prepare(allocation, job, _ErrorLog(), standing)
 

@@ -17,7 +17,7 @@ from ..common.storage import write_new
 from ..common.strict import dump_json, readable
 from ..processes import signals
 from ..processes.keeper import become_subreaper, shield
-from ..processes.marks import own_mark
+from ..processes.marks import Mark, own_mark
 from . import machine
 from .attempt import run_attempt
 from .conditions import Conditions
@@ -70,17 +70,21 @@ def _complain(path: Path, text: str) -> None:
     print(f"{path}: {text}", file=sys.stderr, flush=True)  # noqa: T201 - the job's own log
 
 
-def _started_bytes(allocation: plan.Allocation, job: Job) -> bytes:
-    pid = os.getpid()
+def mark_of(job: Job) -> Mark:
+    """Return by what this harness and all that it starts are known."""
+    return own_mark(machine.read_boot_id(), str(job.identity["job_id"]))
+
+
+def _started_bytes(allocation: plan.Allocation, job: Job, mark: Mark) -> bytes:
     return dump_json(
         {
             "format": "started/1",
             "allocation": allocation.id,
             "job": job.identity,
             "host": machine.read_host_name(),
-            "boot_id": machine.read_boot_id(),
-            "pid": pid,
-            "process_start": machine.read_process_start(pid),
+            "boot_id": mark.boot_id,
+            "pid": mark.pid,
+            "process_start": mark.process_start,
             "at": time.time(),
         }
     )
@@ -208,15 +212,15 @@ def _conclude(allocation: plan.Allocation, job: Job, log: HarnessLog, account: _
         return Ending.NO_SPACE if is_no_space(error) else Ending.HARNESS_ERROR
 
 
-def find_standing(folder: AllocationFolder, written: bytes, job: Job) -> Standing:
+def find_standing(folder: AllocationFolder, written: bytes, job: Job, mark: Mark) -> Standing:
     """Return what an allocation is as it begins on this node.
 
     Args:
         folder: The allocation's.
         written: What its started.json must go on saying.
         job: The job.
+        mark: Of this harness.
     """
-    boot_id = machine.read_boot_id()
 
     def pause(seconds: float) -> None:
         job.signals.wait(seconds)
@@ -226,9 +230,8 @@ def find_standing(folder: AllocationFolder, written: bytes, job: Job) -> Standin
         started=folder.started,
         written=written,
         job=job.identity,
-        mark=own_mark(boot_id, str(job.identity["job_id"])),
+        mark=mark,
         host=machine.read_host_name(),
-        boot_id=boot_id,
         conditions=job.conditions,
         pause=pause,
     )
@@ -251,14 +254,15 @@ def run_allocation(path: Path, job: Job) -> int:
         _complain(path, str(error))
         return CANNOT_RUN
     folder = AllocationFolder(path.parent)
-    written = _started_bytes(allocation, job)
+    mark = mark_of(job)
+    written = _started_bytes(allocation, job, mark)
     try:
         write_new(folder.started, written)
     except FileExistsError:
         _complain(path, f"another job has begun it: {folder.started} is there; nothing was touched")
         return ALREADY_STARTED
     log = HarnessLog(folder.log)
-    reason = _conclude(allocation, job, log, account, find_standing(folder, written, job))
+    reason = _conclude(allocation, job, log, account, find_standing(folder, written, job, mark))
     log.write(f"ended: {reason}")
     write_new(folder.ended, _ended_bytes(allocation, reason, account))
     return DONE if reason == _ALL_DONE else CANNOT_RUN

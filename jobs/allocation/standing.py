@@ -34,8 +34,8 @@ class Standing:
     """What this harness wrote there."""
     job: Mapping[str, object]
     mark: Mark
+    """Of this harness; it names the machine's boot as well."""
     host: str
-    boot_id: str
     conditions: Conditions
     read_host: Callable[[], str] = read_host_name
     read_boot_id: Callable[[], str] = read_boot_id
@@ -70,8 +70,10 @@ class Standing:
     def _find_move(self) -> str:
         if (host := self.read_host()) != self.host:
             return f"began on {self.host}, and is now on {readable(host)}: moved"
-        if (boot_id := self.read_boot_id()) != self.boot_id:
-            return f"began in boot {self.boot_id}, and the machine is now in boot {boot_id}: moved, or brought back"
+        if (boot_id := self.read_boot_id()) != self.mark.boot_id:
+            return (
+                f"began in boot {self.mark.boot_id}, and the machine is now in boot {boot_id}: moved, or brought back"
+            )
         return ""
 
     def _find_other(self) -> str:

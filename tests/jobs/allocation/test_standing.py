@@ -27,7 +27,6 @@ def make(tmp_path: Path, **changes: Any) -> Standing:
         "job": JOB,
         "mark": Mark(boot_id="b", pid=1, process_start=1, job="17"),
         "host": "n1",
-        "boot_id": "b",
         "conditions": Conditions({}, "0-1", lambda: "0-1"),
         "read_host": lambda: "n1",
         "read_boot_id": lambda: "b",
