@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import csv
 import json
+import re
 import statistics
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -20,7 +21,9 @@ MEASURED = Path(__file__).resolve().parent.parent / "docs" / "measured"
 RAW = MEASURED / "h200-2026-11-29"
 TRAININGS = MEASURED / "h200-2026-11-30"
 VERIFICATION = MEASURED / "verification-2026-11-30"
+PROCESSES = MEASURED / "h200-x2-2026-11-30"
 PROGRAM = "tools/measured_page.py"
+_LOSS = re.compile(r"(?:loss|validation) ([0-9.]+)")
 _COLUMNS = ("case", "compared, both sides", "loading", "training", "comparing", "in copies", "scratch", "whole case")
 
 
@@ -161,9 +164,63 @@ def verification() -> str:
     return "\n".join((*lines, ""))
 
 
+def _rates(rows: Sequence[Mapping[str, str]], workload: str, side: str, seconds: str) -> float:
+    own = [row for row in rows if (row["workload"], row["side"]) == (workload, side)]
+    return statistics.median(int(row["tokens"]) / float(row[seconds]) for row in own)
+
+
+def _scaled(rows: Sequence[Mapping[str, str]], size: str, side: str) -> str:
+    cells = [size.upper(), {"baseline": "native", "candidate": "fast"}[side]]
+    for seconds in ("elapsed_s", "train_s"):
+        one, two = (_rates(rows, f"{size}-p{processes}", side, seconds) for processes in (1, 2))
+        cells += [f"{one:,.0f}", f"{two:,.0f}", f"{two / one / 2:.2f}"]
+    return f"| {' | '.join(cells)} |"
+
+
+def _exchanged(receipt: Mapping[str, Any]) -> str:
+    engaged = receipt["sides"][0]["engaged"]
+    return (
+        f"Gradients travelled by {engaged['exchange']}, {engaged['synchronisation']}: {engaged['exchanges']} exchanges "
+        f"in {engaged['updates']} updates of one side (`pair.receipt.json`)."
+    )
+
+
+def _losses(text: str) -> str:
+    one, two = ([float(found) for found in _LOSS.findall(part)] for part in text.split("processes:")[1:])
+    worst = max(abs(a - b) for a, b in zip(one, two, strict=True))
+    return f"Of {len(one)} losses in nats per byte the most different ones are {worst:.4f} apart (`losses.txt`)."
+
+
+def processes() -> str:
+    """Return what one process and two on two GPUs did."""
+    start = json.loads((PROCESSES / "pair.start.json").read_text(encoding="utf-8"))
+    receipt = json.loads((PROCESSES / "pair.receipt.json").read_text(encoding="utf-8"))
+    with (PROCESSES / "pairs.csv").open(encoding="utf-8", newline="") as stream:
+        rows = list(csv.DictReader(stream))
+    devices, versions = start["devices"], receipt["sides"][0]["versions"]
+    columns = ("", "", *("1 process", "2 processes", "efficiency") * 2)
+    lines = (
+        f"Machine: {len(devices)} x {devices[0]['name']}, driver {devices[0]['driver']}; torch {versions['torch']}.",
+        "",
+        f"| {' | '.join(columns)} |",
+        f"|---|---|{'---:|' * 6}",
+        *(_scaled(rows, size, side) for size in ("20m", "90m") for side in ("baseline", "candidate")),
+        "",
+        f"- {_exchanged(receipt)}",
+        f"- {_losses((PROCESSES / 'losses.txt').read_text(encoding='utf-8'))}",
+    )
+    return "\n".join((*lines, ""))
+
+
 def page(text: str) -> str:
     """Return the page with the figures written anew."""
-    for name, body in (("", figures()), (": trainings", trainings()), (": verification", verification())):
+    bodies = {
+        "": figures(),
+        ": trainings": trainings(),
+        ": processes": processes(),
+        ": verification": verification(),
+    }
+    for name, body in bodies.items():
         text = rewritten(text, f"{PROGRAM}{name}", body)
     return text
 

@@ -147,7 +147,9 @@ def test_rules_that_differ_from_the_default_ones_are_within_reach(
     assert [name for name in found if "inconclusive" in found[name]] == ["convergence"]
 
 
-@pytest.mark.parametrize("name", ["demo/campaign", "h200/convergence", "h200/deterministic", "h200/numerical"])
+@pytest.mark.parametrize(
+    "name", ["demo/campaign", "h200/convergence", "h200/deterministic", "h200/numerical", "h200/parallel"]
+)
 def test_the_examples_are_within_reach(program: tuple[Path, str], tmp_path: Path, name: str) -> None:
     assert prove(load_config(ROOT / "examples" / f"{name}.toml"), program, tmp_path)
 
