@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from campaign import documents
+from campaign import documents, files
 from campaign.diagnosis import check_sides
 from campaign.errors import ConfigError, StateError
 from campaign.freezing.containers import read_container
@@ -104,6 +104,21 @@ def test_an_empty_image_is_refused(tmp_path: Path) -> None:
 def differs(edit: Callable[[str], str] = lambda text: text) -> Callable[[str], str]:
     """Return an edit that also says that the nodes are other machines than the one that freezes."""
     return lambda text: f'{edit(text)}\n[execution]\nlogin_node = "differs"\n'
+
+
+def test_an_image_that_changes_while_it_is_hashed_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    image = tmp_path / "image.sif"
+    image.write_bytes(IMAGE)
+    hash_file = files.sha256_file
+
+    def grow(path: Path) -> str:
+        found = hash_file(path)
+        path.write_bytes(IMAGE * 2)
+        return found
+
+    monkeypatch.setattr("campaign.files.sha256_file", grow)
+    with pytest.raises(ConfigError, match="changed while it was hashed"):
+        read_container(image)
 
 
 def test_nothing_of_a_side_runs_where_the_login_node_differs(setting: Setting) -> None:

@@ -115,6 +115,19 @@ def test_an_axis_of_another_type_is_refused(tmp_path: Path) -> None:
         _workloads(tmp_path, text)
 
 
+@pytest.mark.parametrize(
+    ("entry", "said"),
+    [
+        ("processes = true", "processes is a whole number, not True"),
+        ("processes = 2.0", "processes is a whole number, not 2.0"),
+        ("numerical = 1", "numerical is true or false, not 1"),
+    ],
+)
+def test_an_entry_that_only_looks_like_its_type_is_refused(tmp_path: Path, entry: str, said: str) -> None:
+    with pytest.raises(ConfigError, match=said):
+        _workloads(tmp_path, f"[matrix]\nfixed = {{ {entry} }}\n{ONE}")
+
+
 def test_the_numerical_family_refuses_several_processes_unless_they_are_left_out(tmp_path: Path) -> None:
     (tmp_path / "a").mkdir()
     with pytest.raises(ConfigError, match="2 processes, and the numerical family compares single ones"):

@@ -119,3 +119,10 @@ def test_short_and_long_allocations_are_submitted_apart() -> None:
     assert apart([10, 41, 12, 160, 165]) == [12, 160, 12, 160, 165]
     assert apart([]) == []
     assert APART == 4
+
+
+def test_no_slot_of_an_allocation_gets_more_than_the_limits_allow_it() -> None:
+    slow = documents.Calibration(updates_per_s=2.0, tokens_per_update=8.0, startup_s=1e5, updates=20)
+    other = slot("pair", "baseline", "candidate", workload="x")
+    both = case({**BOTH, ("baseline", "x"): slow, ("candidate", "x"): slow})
+    assert minutes_for(both, [PAIR, other]) == minutes(MARGIN * PAIR_S + 2 * SIDE_S + 300)

@@ -5,12 +5,15 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
 
 from campaign.errors import InfrastructureError
 from campaign.submission.acts import Allocation, Intent, Submission, Submitted
-from campaign.watching.asking import Told, ask_slurm
+from campaign.watching.asking import Told, ask_slurm, is_foreign
 from campaign.watching.observation import slurm_job
 from campaign.watching.scheduler import JOBS_SHOWN, LOOK_S, Slurm
 from campaign.watching.state import Job, JobStage
@@ -139,6 +142,24 @@ def test_a_cluster_without_accounting_has_answered_with_its_queue_and_its_contro
     assert "sacct failed" in job.reason
     # What does not exist is not silent: a wait that counts troubles would be given up before the job counts as lost.
     assert told.troubles == ()
+
+
+@pytest.mark.parametrize(
+    ("states", "down"),
+    [("down\ndrained*\n", {"n[1-2]"}), ("down\nidle\n", set()), ("", set())],
+)
+def test_nodes_are_down_only_if_something_says_so_of_each(states: str, down: set[str]) -> None:
+    waiting = "7_0|k|PENDING||100|N/A|ReqNodeNotAvail, UnavailableNodes:n[1-2]\n"
+    assert ask(Commands(squeue=waiting, sinfo=states)).down == frozenset(down)
+
+
+def test_only_the_superuser_is_shown_the_jobs_of_others_everywhere(tmp_path: Path) -> None:
+    owner = tmp_path.stat().st_uid
+    assert is_foreign(tmp_path, owner + 1)
+    assert not is_foreign(tmp_path, owner)
+    theirs = cast("Path", SimpleNamespace(stat=lambda: SimpleNamespace(st_uid=7)))
+    assert is_foreign(theirs, 8)
+    assert not is_foreign(theirs, 0)
 
 
 @pytest.mark.parametrize("behind_s", [-7200.0, 7200.0])

@@ -72,6 +72,11 @@ def test_a_site_without_an_association_database_or_with_a_silent_one_has_no_know
     assert room(Site(associations="")) == Room(is_enforced=True)
 
 
+def test_the_groups_limit_of_a_qos_comes_before_that_of_the_account() -> None:
+    site = Site(associations="acc|||normal||\n", qos="normal|50||\n", above="acc||6\n")
+    assert room(site).num_jobs == 47
+
+
 def test_a_controller_that_does_not_answer_is_an_error() -> None:
     def silent(_command: Sequence[str]) -> str:
         raise InfrastructureError("scontrol did not answer")

@@ -107,3 +107,9 @@ def test_a_partition_without_a_limit_among_several_is_none() -> None:
 )
 def test_time_limits_are_read_as_slurm_prints_them(text: str, minutes: int | None) -> None:
     assert parse_minutes(text) == minutes
+
+
+def test_where_no_partition_is_asked_for_the_others_do_not_count() -> None:
+    bounded = NODES.replace("1-00:00:00", "10:00").replace("30:00", "infinite")
+    found, _ = place({}, f"{bounded}n7|short|infinite|idle|fast|(null)\n")
+    assert found == Place(nodes=frozenset({"n1", "n2"}), limit_minutes=10)
