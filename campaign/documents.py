@@ -595,9 +595,10 @@ class AllocationPlan(Document):
 class JobIdentity(Document):
     """The scheduler's names for the job that ran an allocation."""
 
-    scheduler: Literal["slurm", "local"]
+    scheduler: Literal["slurm", "local", "detached"]
     cluster: str
     job_id: str
+    """Of a detached allocation the bundle's id."""
     array_job_id: str
     array_task_id: str
     restart_count: int
@@ -645,6 +646,112 @@ class Ended(Document):
             return "its allocation ended without writing this receipt: somebody else put it there"
         found = f"there is one with SHA-256 {receipt_sha256}" if receipt_sha256 else "there is none"
         return f"its allocation wrote a receipt with SHA-256 {written}; {found}"
+
+
+# --- bundles ----------------------------------------------------------------------------------------------------------
+
+
+class BundleAllocation(Document):
+    """One allocation of a bundle."""
+
+    id: str
+    repeat: Natural
+    minutes: Positive
+    """What it would ask a scheduler for."""
+    plan_sha256: str
+    """Of its allocation.json."""
+    expected_s: dict[str, float | None]
+    """How long each attempt is expected to take, by name; None where nothing tells."""
+
+
+class BundleData(Document):
+    """One data set that the attempts of a bundle read."""
+
+    path: str
+    """Where it was frozen."""
+    sha256: str
+    included: bool
+    """Whether it lies in the bundle."""
+
+
+class Bundle(Document):
+    """bundle.json: allocations for a machine that the driver does not reach, and the digests of all files beside it."""
+
+    format: Literal["bundle/1"] = "bundle/1"
+    campaign: str
+    submission: str
+    """The key under which the ledger has it."""
+    id: str
+    """First 24 hex digits of the SHA-256 of everything else."""
+    manifest_sha256: str
+    protocol_sha256: str
+    candidate: str
+    """Id of the candidate whose slots are among the attempts; empty for the baseline alone."""
+    allocations: tuple[BundleAllocation, ...]
+    """In the order in which they are made."""
+    python: dict[str, str]
+    """Interpreters as they were frozen: of ``harness``, ``baseline`` and ``candidate``."""
+    data: dict[str, BundleData]
+    inputs: dict[str, bool]
+    """Canonical inputs of the cases, by the digest of their list: whether they lie in the bundle."""
+    files: dict[str, str]
+    """SHA-256 of every other file, by path relative to the bundle."""
+    executables: tuple[str, ...]
+    """Those that may be executed."""
+    links: dict[str, str]
+    """Path and target of every symbolic link."""
+    folders: tuple[str, ...]
+    """Folders with nothing in them."""
+    written_at: Natural
+
+
+class Results(Document):
+    """results.json: what came of a bundle so far, as `run.py --pack` packed it."""
+
+    format: Literal["results/1"] = "results/1"
+    bundle: str
+    """Its id."""
+    files: dict[str, tuple[str, int]]
+    """SHA-256 and size of what is packed, by path relative to the home."""
+    left: dict[str, tuple[str, int]]
+    """The same of what stayed on the machine."""
+
+
+class Call(Document):
+    """calls/<n>.json: one command that went on with a detached allocation."""
+
+    format: Literal["call/1"] = "call/1"
+    allocation: str
+    bundle: str
+    number: Positive
+    host: str
+    boot_id: str
+    pid: int
+    process_start: int
+    argv: tuple[str, ...]
+    home: str
+    """Where the bundle's home lay."""
+    python: dict[str, str]
+    """Interpreters that were used: of ``harness``, ``baseline`` and ``candidate``."""
+    data: dict[str, str]
+    """Where the data sets lay, by name."""
+    at: float
+
+
+class CallEnded(Document):
+    """calls/<n>.ended.json: how it left the allocation; a call that was killed has none."""
+
+    format: Literal["call_ended/1"] = "call_ended/1"
+    allocation: str
+    number: Positive
+    reason: str
+    """``done``, ``deadline``, or the ending that stopped it."""
+    detail: str
+    at: float
+    wall_s: float
+    sides_s: float
+    receipts: dict[str, str]
+    """SHA-256 of the receipts that it wrote, by the attempt's name."""
 
 
 class Host(Document):
@@ -1502,6 +1609,7 @@ Act: TypeAlias = Literal[
     "cancelled",
     "ended",
     "sealed",
+    "ingested",
     "collected",
     "reported",
     "lock_taken_over",

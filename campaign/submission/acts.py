@@ -16,7 +16,7 @@ from campaign.documents import Amended, CheckpointName, Document, Entry, Natural
 from campaign.errors import EvidenceError
 from campaign.keys import AttemptKey
 
-Cluster: TypeAlias = Literal["slurm", "local"]
+Cluster: TypeAlias = Literal["slurm", "local", "detached"]
 
 
 class IntendedAttempt(Document):
@@ -69,16 +69,18 @@ class Submitted(Document):
     submission: str
     cluster: Cluster
     job: str
-    """Slurm's job id (of the array, if it is one), or the local controller's process id."""
+    """Slurm's job id (of the array, if it is one), the local controller's process id, or a bundle's id."""
     array: bool
     host: str
     boot_id: str
     process_start: int
     """Start time of a local controller in clock ticks since boot; 0 on Slurm."""
     source: str
-    """How it is known: ``transport``, or what a later reconciliation found it by."""
+    """How it is known: ``transport``, ``bundle``, or what a later reconciliation found it by."""
     cluster_name: str = ""
     """Name of the Slurm cluster that has it; empty for a local job, and where the controller did not tell."""
+    place: str = ""
+    """Where a bundle was written; empty for every job."""
 
 
 class NotSubmitted(Document):
@@ -115,6 +117,25 @@ class SeenReceipts(Document):
 
     receipts: dict[str, str]
     """SHA-256 by name; only those that no earlier act names."""
+
+
+class Ingested(Document):
+    """Data of ``ingested``: what came back of a bundle, all that came before included."""
+
+    submission: str
+    bundle: str
+    receipts: dict[str, str]
+    """SHA-256 by name, of every attempt that sealed one."""
+    begun: tuple[str, ...]
+    """Names of the attempts, and segments, that were begun, left no receipt and surely run no more."""
+    records: dict[str, str]
+    """SHA-256 of what the harness says of its allocations, by path in the home: started.json, the calls, ended.json."""
+    left: dict[str, tuple[str, Natural]]
+    """SHA-256 and bytes of the files that were left behind, by path in the home: they count as there."""
+    complete: bool
+    """Whether nothing more can come."""
+    source_sha256: str
+    """Digest of the list of all files that were taken or left, by path: what came, whatever it came in."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -171,6 +192,11 @@ class Submission:
         """Whether it still has to be submitted, or it is not known whether it was."""
         return self.submitted is None
 
+    @property
+    def is_detached(self) -> bool:
+        """Whether it is a bundle that was written, and that no scheduler knows."""
+        return self.submitted is not None and self.submitted.cluster == "detached"
+
     def job_of(self, index: int) -> str:
         """Return the job id of the allocation with this index; empty while there is none."""
         if self.submitted is None:
@@ -194,6 +220,8 @@ class History:
     """The ledger's number of that report."""
     candidates: list[str] = field(default_factory=list)
     """Ids of the frozen candidates, oldest first."""
+    ingested: dict[str, Ingested] = field(default_factory=dict)
+    """What came back of each bundle, by the key of its submission: as the last act has it."""
     amendments: dict[int, Amended] = field(default_factory=dict)
     """By the ledger's number, oldest first."""
     voided: dict[str, int] = field(default_factory=dict)
@@ -211,6 +239,21 @@ class History:
     def attempt(self, key: AttemptKey) -> Attempt:
         """Return one attempt, or one segment of an attempt at a run; KeyError if it was never intended."""
         return self.slots[key.slot][key]
+
+    @property
+    def left(self) -> dict[str, tuple[str, int]]:
+        """SHA-256 and bytes of every file that a bundle left behind, by path in the home."""
+        return {path: about for one in self.ingested.values() for path, about in one.left.items()}
+
+    def is_detached(self, allocation: str) -> bool:
+        """Return whether an allocation was written into a bundle."""
+        return self.submissions[self.allocations[allocation].submission].is_detached
+
+    def is_returned(self, key: AttemptKey) -> bool:
+        """Return whether what an attempt of a bundle left has come back, its receipt if it sealed one."""
+        attempt = self.attempt(key)
+        found = self.ingested.get(self.allocations[attempt.allocation].submission)
+        return found is not None and (key.receipt_name in found.receipts or key.receipt_name in found.begun)
 
     def unseen(self) -> History:
         """Return the same without the attempts whose receipts a command has seen: nothing more can become of them."""
@@ -331,6 +374,15 @@ def _note_sealed(history: History, entry: Entry) -> None:
         history.sealed.setdefault(name, digest)
 
 
+def _note_ingested(history: History, entry: Entry) -> None:
+    data = entry.parse_data(Ingested)
+    known = _submission(history, data.submission, entry)
+    if known.submitted is None or (known.submitted.cluster, known.submitted.job) != ("detached", data.bundle):
+        raise EvidenceError(f"ingested names bundle {data.bundle}, which {data.submission} is not", where=entry.where)
+    history.ingested[data.submission] = data
+    _note_sealed(history, entry)
+
+
 def _note_candidate(history: History, entry: Entry) -> None:
     candidate = entry.data.get("candidate")
     if not isinstance(candidate, str):
@@ -367,6 +419,7 @@ _NOTES: dict[str, Callable[[History, Entry], None]] = {
     "ended": _note_ended,
     "sealed": _note_sealed,
     "collected": _note_sealed,
+    "ingested": _note_ingested,
     "froze_candidate": _note_candidate,
     "reported": _note_reported,
     "amended": _note_amended,

@@ -10,7 +10,7 @@ from acceptance.formats import Ending
 from campaign.documents import Phase
 from campaign.errors import StateError
 from campaign.submission.plans import pilots_of
-from campaign.watching.state import ACTIVE, MISSING, OUT_OF_REACH, SlotState, SlotStatus
+from campaign.watching.state import MISSING, OPEN, OUT_OF_REACH, SlotState, SlotStatus
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,11 +34,13 @@ class Choice:
         return tuple(dict.fromkeys(name.split("/")[1] for name in self.slots))
 
 
-def _wanted(states: Mapping[str, SlotStatus], phase: Phase | None, only: str) -> list[str]:
+def _wanted(states: Mapping[str, SlotStatus], phase: Phase | None, only: str, repeat: int) -> list[str]:
     return [
         name
         for name, status in states.items()
-        if (phase is None or status.slot.phase == phase) and (not only or fnmatchcase(name, only))
+        if (phase is None or status.slot.phase == phase)
+        and (not only or fnmatchcase(name, only))
+        and repeat in {0, status.slot.repeat}
     ]
 
 
@@ -73,6 +75,7 @@ def choose(
     candidate: str,
     phase: Phase | None = None,
     only: str = "",
+    repeat: int = 0,
     held: Collection[str] = (),
     after: Mapping[str, str] | None = None,
 ) -> Choice:
@@ -83,13 +86,14 @@ def choose(
         candidate: Id of the candidate; empty for none.
         phase: The one phase that is wanted; default all, in order.
         only: Glob pattern that the slots' names must match; pilots that they need come along.
+        repeat: The one repeat that is wanted, in the same way; 0 for all.
         held: Slots to leave alone.
         after: Pilots that follow another one, and that one.
 
     Raises:
         StateError: A wanted side's adapter is incomplete.
     """
-    wanted = _wanted(states, phase, only)
+    wanted = _wanted(states, phase, only, repeat)
     missing = [name for name in wanted if states[name].state in MISSING]
     pilots = _pilots_for(states, missing, candidate)
     owners = {pilot.partition("/")[0] for name in missing for pilot in (*pilots_of(states[name].slot, candidate), name)}
@@ -98,7 +102,7 @@ def choose(
     barred = {
         name for name, first in follows.items() if states[name].state in MISSING and states[first].state in OUT_OF_REACH
     }
-    open_pilots = {name for name in pilots if states[name].state in MISSING | ACTIVE} - barred
+    open_pilots = {name for name in pilots if states[name].state in MISSING | OPEN} - barred
     open_owners = {name.partition("/")[0] for name in open_pilots}
     chosen = {name for name in pilots if states[name].state in MISSING and name not in held}
     waiting, lost = [], [name for name in wanted if states[name].state in OUT_OF_REACH]
@@ -122,7 +126,7 @@ def choose(
     chosen |= {name for name in firsts if states[name].state in MISSING and name not in held}
     open_pilots |= firsts
     concerned = open_pilots.union(wanted)
-    active = [name for name in states if states[name].state in ACTIVE and name in concerned]
+    active = [name for name in states if states[name].state in OPEN and name in concerned]
     return Choice(
         slots=tuple(name for name in states if name in chosen),
         waiting=tuple(waiting),

@@ -90,7 +90,8 @@ def find_doomed(view: View, slots: Mapping[str, Slot], selection: Selection = AL
         slots: The slots of the protocol, by name.
         selection: What is to end.
     """
-    live = [status for status in view.attempts.values() if status.state is not AttemptState.ENDED]
+    # What is in a bundle runs where nobody can end it, and is given up by its own command.
+    live = [one for one in view.attempts.values() if one.state not in (AttemptState.ENDED, AttemptState.AWAY)]
     wanted = {one.allocation for one in live if selection.holds(one.slot, slots.get(one.slot))}
     chosen = _whole(view.history, wanted, {one.allocation for one in live})
     ending = [one for one in live if one.allocation in chosen]

@@ -64,9 +64,9 @@ def progress_line(slots: Mapping[str, SlotStatus]) -> str:
     return f"{len(slots)} slots: " + ", ".join(f"{number} {state}" for state, number in counts(slots).items())
 
 
-_NO_JOB = (AttemptState.ENDED, AttemptState.INTERRUPTED)
+_NO_JOB = (AttemptState.ENDED, AttemptState.INTERRUPTED, AttemptState.AWAY)
 """States in which there is nothing to wait for: whether an interrupted submission reached anybody is found out by
-settling it, and one that did not is made again."""
+settling it, and one that did not is made again; a bundle comes back when somebody brings it."""
 
 
 def _is_settled(view: View) -> bool:

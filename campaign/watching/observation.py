@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from campaign.documents import Ended, JobIdentity, Protocol, Receipt, Start, Started
@@ -87,18 +88,13 @@ class Observer:
             now: Seconds since the epoch.
         """
         facts = {
-            attempt.key: read_attempt(self.paths, attempt, history.sealed.get(attempt.key.receipt_name, ""))
-            for slot in history.slots
-            for attempt in history.attempts(slot)
+            attempt.key: self._read(history, attempt) for slot in history.slots for attempt in history.attempts(slot)
         }
         seen = self._jobs(history, _unresolved(history, facts), now)
         places = {name: self._allocation(history, name, seen, now) for name in history.allocations}
         # A job may have sealed an attempt after its files were read and ended before it was asked for: look again.
         open_keys = [key for key, found in facts.items() if found.receipt is None]
-        facts |= {
-            key: read_attempt(self.paths, history.attempt(key), history.sealed.get(key.receipt_name, ""))
-            for key in open_keys
-        }
+        facts |= {key: self._read(history, history.attempt(key)) for key in open_keys}
         attempts = {
             key: resolve_attempt(
                 history.attempt(key),
@@ -121,6 +117,19 @@ class Observer:
             elsewhere=seen.elsewhere,
         )
 
+    def _read(self, history: History, attempt: Attempt) -> AttemptFacts:
+        facts = read_attempt(self.paths, attempt, history.sealed.get(attempt.key.receipt_name, ""))
+        return only_returned(facts, attempt, history) if history.is_detached(attempt.allocation) else facts
+
+    def _ended(self, history: History, name: str) -> Ended | None:
+        """Return how an allocation ended; one in a bundle has not before the ledger says that this came back."""
+        path = self.paths.allocation(name).ended
+        if history.is_detached(name):
+            returned = history.ingested.get(history.allocations[name].submission)
+            if returned is None or path.relative_to(self.paths.root).as_posix() not in returned.records:
+                return None
+        return _read_ended(self.paths.allocation(name))
+
     def _allocation(self, history: History, name: str, seen: _Jobs, now: float) -> AllocationFacts:
         allocation = history.allocations[name]
         submission = history.submissions[allocation.submission]
@@ -135,7 +144,7 @@ class Observer:
         signs = [submission.submitted_at, started.at if started else 0.0, _modified(folder.log), _modified(folder.root)]
         folders = [self.paths.attempt(one.slot, one.attempt, one.segment) for one in allocation.attempts]
         signs += [_modified(path) for own in folders for path in (own.root, own.checkpoints)]
-        return AllocationFacts(started=started, ended=_read_ended(folder), job=job, last_sign_at=max(signs))
+        return AllocationFacts(started=started, ended=self._ended(history, name), job=job, last_sign_at=max(signs))
 
     def _jobs(self, history: History, names: Sequence[str], now: float) -> _Jobs:
         """Return the jobs of some allocations, as far as those who run them tell."""
@@ -170,7 +179,7 @@ class Observer:
         if submission.submitted is None:
             reason = submission.not_submitted.reason if submission.not_submitted else ""
             return Job(job="", stage=JobStage.NONE, reason=reason)
-        return local_job(submission, self.machine)
+        return bundle_job(submission) if submission.is_detached else local_job(submission, self.machine)
 
     def _ask(
         self, history: History, allocations: Sequence[Allocation], started: Mapping[str, Started], now: float
@@ -215,6 +224,17 @@ def local_job(submission: Submission, machine: Machine) -> Job:
     if data.boot_id == machine.boot_id and is_alive(process):
         return Job(job=data.job, stage=JobStage.RUNNING, state="RUNNING", node=data.host, source="process")
     return Job(job=data.job, stage=JobStage.ENDED, state="gone", node=data.host, source="process")
+
+
+def bundle_job(submission: Submission) -> Job:
+    """Return what stands for the job of a bundle: nobody can be asked about it."""
+    data = submission.submitted
+    if data is None:
+        raise ValueError(f"{submission.key} has no bundle")
+    written = time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(submission.submitted_at))
+    place = f"{data.host}:{data.place}" if data.place else data.host
+    reason = f"bundle {data.job}, written {written} at {place}"
+    return Job(job=data.job, stage=JobStage.AWAY, reason=reason, source="bundle")
 
 
 def job_name(identity: JobIdentity) -> str:
@@ -401,6 +421,27 @@ def read_attempt(paths: HomePaths, attempt: Attempt, seen: str = "") -> AttemptF
         receipt_sha256=digest if is_usable else "",
         problem=problem,
     )
+
+
+NOT_INGESTED = "it is in the home, and no act of the ledger says that it was ingested"
+
+
+def only_returned(facts: AttemptFacts, attempt: Attempt, history: History) -> AttemptFacts:
+    """Return what an attempt of a bundle left, as far as the ledger says that it came back.
+
+    Files alone may be those of an ingestion that was killed, or somebody's own.
+
+    Args:
+        facts: What is there.
+        attempt: The attempt.
+        history: What the ledger says.
+    """
+    is_sealed = attempt.key.receipt_name in history.sealed
+    is_known = is_sealed if facts.receipt is not None else history.is_returned(attempt.key)
+    if is_known or not (facts.began or facts.receipt is not None or facts.problem):
+        return facts
+    problem = f"{NOT_INGESTED}: campaign bundle ingest PATH, once more"
+    return replace(facts, receipt=None, receipt_sha256="", problem=facts.problem or problem)
 
 
 def live_local_jobs(history: History, machine: Machine, allocations: Iterable[str]) -> list[str]:

@@ -33,6 +33,8 @@ class AttemptState(enum.StrEnum):
     PENDING = "pending"
     RUNNING = "running"
     UNKNOWN = "unknown"
+    AWAY = "away"
+    """In a bundle that was written and of which it has not come back."""
     ENDED = "ended"
 
 
@@ -44,6 +46,8 @@ class SlotState(enum.StrEnum):
     PENDING = "pending"
     RUNNING = "running"
     UNKNOWN = "unknown"
+    AWAY = "away"
+    """Its attempt is in a bundle, and has not come back."""
     COMPLETED = "completed"
     CUT = "cut"
     """A run whose last segment was cut off, and that goes on in another one, which is not yet submitted."""
@@ -65,6 +69,8 @@ MISSING = frozenset({SlotState.PLANNED, SlotState.CUT, SlotState.RETRYABLE})
 """States in which a slot may be submitted."""
 ACTIVE = frozenset({SlotState.INTERRUPTED, SlotState.PENDING, SlotState.RUNNING, SlotState.UNKNOWN})
 """States that will change without a new attempt."""
+OPEN = ACTIVE | {SlotState.AWAY}
+"""States in which an attempt has not ended: those, and what only a person can bring back or give up."""
 OUT_OF_REACH = frozenset({SlotState.EXHAUSTED, SlotState.FAILED})
 """States in which a slot can no longer be completed."""
 
@@ -76,6 +82,8 @@ class JobStage(enum.Enum):
     PENDING = "pending"
     RUNNING = "running"
     ENDED = "ended"
+    AWAY = "away"
+    """It is a bundle, of which no scheduler knows anything."""
     ABSENT = "absent"
     """The scheduler answered, and does not know the job or knows only an outdated state."""
     UNKNOWN = "unknown"
@@ -146,7 +154,7 @@ class AttemptStatus:
     reason: str
     node: str
     source: str
-    """What tells: ``receipt``, ``ledger``, ``squeue``, ``sacct``, ``scontrol``, ``process``, ``files``."""
+    """What tells: ``receipt``, ``ledger``, ``squeue``, ``sacct``, ``scontrol``, ``process``, ``files``, ``bundle``."""
     receipt: Receipt | None
     receipt_sha256: str = ""
     """Empty where there is no receipt."""
@@ -319,6 +327,19 @@ def _why_wait(where: AllocationFacts, now: float, patience: Patience) -> str:
     return ""
 
 
+def _from_bundle(facts: AttemptFacts, allocation: Allocation, where: AllocationFacts) -> _Judged:
+    """Return the state of an attempt without a receipt that was written into a bundle; nothing times out by itself."""
+    if allocation.cancelled is not None:
+        return AttemptState.ENDED, Ending.CANCELLED, f"campaign bundle abandon: {allocation.cancelled.reason}"
+    if where.ended is not None and not facts.began and where.ended.reason in _REASONS:
+        return AttemptState.ENDED, *_ended_without_receipt(facts, allocation, where)
+    if facts.began:
+        return AttemptState.ENDED, Ending.LOST, f"begun in {where.job.reason}, and it left no receipt"
+    if where.ended is not None:
+        return AttemptState.ENDED, Ending.LOST, f"never begun in {where.job.reason}, which is at its end"
+    return AttemptState.AWAY, None, where.job.reason
+
+
 def _from_job(
     facts: AttemptFacts, allocation: Allocation, where: AllocationFacts, now: float, patience: Patience
 ) -> _Judged:
@@ -380,7 +401,10 @@ def resolve_attempt(
     elif attempt.ended is not None:
         state, ending, reason, source = AttemptState.ENDED, attempt.ended.ending, attempt.ended.reason, "ledger"
     else:
-        state, ending, reason = _from_job(facts, allocation, where, now, patience)
+        is_away = where.job.stage is JobStage.AWAY
+        state, ending, reason = (
+            _from_bundle(facts, allocation, where) if is_away else _from_job(facts, allocation, where, now, patience)
+        )
         source = where.job.source
     return AttemptStatus(
         slot=attempt.slot,
@@ -404,6 +428,7 @@ _SLOT_STATE = {
     AttemptState.PENDING: SlotState.PENDING,
     AttemptState.RUNNING: SlotState.RUNNING,
     AttemptState.UNKNOWN: SlotState.UNKNOWN,
+    AttemptState.AWAY: SlotState.AWAY,
 }
 
 
