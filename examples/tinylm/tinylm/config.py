@@ -9,6 +9,8 @@ from typing import Any
 from tinylm.sizes import SIZES, Size
 
 ADAPTIVE = "adaptive"
+ADAPT_THEN_COMBINE = "atc"
+ADAPT_WHILE_COMBINING = "awc"
 LARGEST_SCALE = 2.0**24
 
 
@@ -41,7 +43,8 @@ class Config:
         warmup: updates of linear warm-up.
         updates_total: updates after which the cosine ends; the rate then stays at a tenth of its peak.
         weight_decay: decoupled decay of the matrices in attention and MLP.
-        consensus: "atc", adapt then combine.
+        consensus: "atc", adapt then combine: workers average what their steps have made; or "awc", adapt while
+            combining: they average as gradients are made, and step from the average.
         gamma: share of the ring average in a combination, in (0, 1], or "adaptive": lr(update) / lr.
         targets: "all" bytes are predicted, or those of "speech" alone: no headings, speakers, stage directions.
         whole_windows: whether the shorter window at the end of the corpus is left out, so that every batch is full.
@@ -66,7 +69,7 @@ class Config:
     warmup: int = 20
     updates_total: int = 1000
     weight_decay: float = 0.1
-    consensus: str = "atc"
+    consensus: str = ADAPT_THEN_COMBINE
     gamma: float | str = 1.0
     targets: str = "all"
     whole_windows: bool = False
@@ -85,7 +88,7 @@ _CHOICES = {
     "size": tuple(SIZES),
     "mode": ("sync", "packed"),
     "precision": ("fp32", "bf16", "fp16"),
-    "consensus": ("atc",),
+    "consensus": (ADAPT_THEN_COMBINE, ADAPT_WHILE_COMBINING),
     "targets": ("all", "speech"),
 }
 _FLAGS = ("whole_windows", "tied", "deterministic")

@@ -2,17 +2,36 @@
 
 x <- (1 - g) x + g W x, with W the doubly stochastic ring: thirds, or halves for two workers. Elementwise arithmetic
 only: a matrix product could run in TF32 and would move the workers' mean.
+
+Gradients are always those at a worker's own parameters. Adapt-then-combine averages after the optimizer's step, so
+that an update ends with what the workers agree on. Adapt-while-combining averages before the step: the average does
+not wait for the gradients, and the update ends with each worker's own step away from it. The decay of AdamW acts on
+what it steps from.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor
+
+from tinylm.config import ADAPT_WHILE_COMBINING, Config
 
 
 def neighbours(worker: int, workers: int) -> tuple[int, ...]:
     """The distinct members of a worker's average, itself included, in the order of summation."""
     return tuple(dict.fromkeys(((worker - 1) % workers, worker, (worker + 1) % workers)))
+
+
+def in_order(config: Config, *, step: Callable[[], None], combine: Callable[[], None]) -> None:
+    """Call the optimizer's step and the round of consensus of one update, in the order of the configuration."""
+    first, second = (combine, step) if config.consensus == ADAPT_WHILE_COMBINING else (step, combine)
+    first()
+    second()
+
+
+def order_in_words(config: Config) -> str:
+    """When a round takes place."""
+    return "before the step" if config.consensus == ADAPT_WHILE_COMBINING else "after the step"
 
 
 @torch.no_grad()

@@ -49,7 +49,7 @@ class Fast:
         """Add up gradients with other processes."""
         self._group = group
 
-    def local_update(self, batches: Sequence[Batch], update: int) -> Tensor:
+    def local_update(self, batches: Sequence[Batch], update: int, *, combines: bool = False) -> Tensor:
         """Train all workers on all microbatches at once."""
         inverse = self._inverse_targets(batches)
         self.clear_gradients()
@@ -57,7 +57,11 @@ class Fast:
         self._group.add([*(arena.gradients for arena in self._arenas), losses])
         self._unscale()
         self._clip()
-        self.step(update)
+        consensus.in_order(
+            self._config,
+            step=lambda: self.step(update),
+            combine=lambda: self.combine(update) if combines else None,
+        )
         return losses
 
     def make_gradients(self) -> None:
@@ -132,7 +136,7 @@ class Fast:
             "optimizer": "adamw fused over arenas",
             "loss scaling": "on the device" if self._scale else "off",
             "clipping": "per worker over arenas" if self._config.clip else "off",
-            "consensus": "roll" if self._config.workers > 1 else "none",
+            "consensus": f"roll, {consensus.order_in_words(self._config)}" if self._config.workers > 1 else "none",
         }
 
     def _backward(self, batch: Batch, inverse: Tensor) -> Tensor:

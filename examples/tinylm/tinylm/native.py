@@ -34,15 +34,19 @@ class Native:
         """Add up gradients with other processes."""
         self._group = group
 
-    def local_update(self, batches: Sequence[Batch], update: int) -> Tensor:
+    def local_update(self, batches: Sequence[Batch], update: int, *, combines: bool = False) -> Tensor:
         """Train each worker on its part of the microbatches."""
         losses = torch.stack([self._backward(worker, batches) for worker in range(self._config.workers)])
         self._group.add([*self._gradients(), losses])
-        if self._unscale():
-            if self._config.clip:
-                for worker in self.models:
-                    torch.nn.utils.clip_grad_norm_(worker.parameters(), self._config.clip)
-            self.step(update)
+        is_usable = self._unscale()
+        if is_usable and self._config.clip:
+            for worker in self.models:
+                torch.nn.utils.clip_grad_norm_(worker.parameters(), self._config.clip)
+        consensus.in_order(
+            self._config,
+            step=lambda: self.step(update) if is_usable else None,
+            combine=lambda: self.combine(update) if combines else None,
+        )
         return losses
 
     def make_gradients(self) -> None:
@@ -112,7 +116,9 @@ class Native:
             "optimizer": "AdamW fused" if self._fused else "AdamW default",
             "loss scaling": "on the host" if self._scale else "off",
             "clipping": "clip_grad_norm_ per worker" if self._config.clip else "off",
-            "consensus": "per parameter" if self._config.workers > 1 else "none",
+            "consensus": f"per parameter, {consensus.order_in_words(self._config)}"
+            if self._config.workers > 1
+            else "none",
         }
 
     def _model(self, initial: dict[str, Tensor]) -> model.GPT:

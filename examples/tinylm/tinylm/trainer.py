@@ -32,8 +32,11 @@ class Backend(Protocol):
     def join(self, group: Group) -> None:
         """Add up the gradients of each update with those of other processes from now on."""
 
-    def local_update(self, batches: Sequence[Batch], update: int) -> Tensor:
-        """Accumulate, clip and step every worker on its own; nats per target of each worker [workers]."""
+    def local_update(self, batches: Sequence[Batch], update: int, *, combines: bool = False) -> Tensor:
+        """Accumulate, clip and step every worker on its own; nats per target of each worker [workers].
+
+        With `combines` a round of consensus belongs to it, before or after the step as the configuration says.
+        """
 
     def make_gradients(self) -> None:
         """Let there be gradients to write to, with any values."""
@@ -45,7 +48,7 @@ class Backend(Protocol):
         """Step the optimizers at the rate of this update, on the gradients as they are."""
 
     def combine(self, update: int) -> None:
-        """One round of consensus after the update."""
+        """One round of consensus, with the share of the update."""
 
     def state(self, quantity: str) -> Iterator[tuple[int, str, Tensor]]:
         """Live tensors under canonical names: parameters, gradients, exp_avg or exp_avg_sq; a shared head as well."""
@@ -151,8 +154,7 @@ class Trainer:
         for _ in range(num_updates):
             batches = self._loader.microbatches(self.update)
             update = self.update
-            self.local_update(batches)
-            self._combine(update)
+            self._update(batches, combines=self.config.workers > 1)
             if (update + 1) % self.config.log_every == 0:
                 self._log.record(update, schedule.learning_rate(self.config, update), self.losses())
             microbatches += len(batches) * self.config.workers
@@ -162,8 +164,12 @@ class Trainer:
 
     def local_update(self, batches: Sequence[Batch]) -> None:
         """One whole update of every worker without consensus."""
-        self._losses = self.backend.local_update(batches, self.update)
+        self._update(batches, combines=False)
+
+    def _update(self, batches: Sequence[Batch], *, combines: bool) -> None:
+        self._losses = self.backend.local_update(batches, self.update, combines=combines)
         self._executed["updates"] += 1
+        self._executed["combinations"] += combines
         self.update += 1
         self.targets += sum(sum(batch.all_targets) for batch in batches)
 

@@ -25,6 +25,7 @@ CASES: dict[str, dict[str, Any]] = {
     "packed4-clipped-scaled": {**PACKED, "clip": 0.05, **SCALED},
     "packed4-unclipped": {**PACKED, "clip": 0},
     "packed4-adaptive-remainder": {**PACKED, "gamma": "adaptive", **REMAINDER},
+    "packed4-while-combining": {**PACKED, "consensus": "awc", "gamma": "adaptive"},
     "packed4-partial-untied": {**PACKED, "gamma": 0.3, "tied": False},
     "packed4-everything": {**PACKED, **REMAINDER, **SPEECH, **SCALED, "gamma": "adaptive", "clip": 0.05},
 }

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
-from tinylm import model
+from tinylm import model, schedule
+from tinylm.checkpoint import CheckpointError
 from tinylm.config import read_config
 from tinylm.consensus import combine_one_by_one, combine_stacked
 from tinylm.data import Batch
@@ -32,8 +34,10 @@ CASES: dict[str, dict[str, Any]] = {
     "packed4-remainder": {**PACKED4, **REMAINDER},
     "packed4-adaptive": {**PACKED4, "gamma": "adaptive"},
     "packed4-partial": {**PACKED4, "gamma": 0.3},
+    "packed4-while-combining": {**PACKED4, "consensus": "awc"},
     "packed8": PACKED8,
     "packed8-all": {**PACKED8, **REMAINDER, "clip": TIGHT, "gamma": "adaptive"},
+    "packed8-all-while-combining": {**PACKED8, **REMAINDER, "clip": TIGHT, "gamma": "adaptive", "consensus": "awc"},
 }
 
 
@@ -216,6 +220,47 @@ def test_consensus_comes_after_the_update_and_brings_workers_closer(make: MakeTr
     torch.testing.assert_close(_stacks(combined), expected, rtol=1e-5, atol=1e-7)
     assert 0 < _stacks(combined).var(0).sum() < before.var(0).sum()
     assert _rel_l2(local, combined, MOMENTS[0]) == 0
+
+
+@pytest.mark.parametrize("decay", [0.0, 0.5])
+@pytest.mark.parametrize("backend", ["native", "fast"])
+def test_workers_that_combine_while_they_adapt_take_their_own_step_from_the_average(
+    make: MakeTrainer, backend: str, decay: float
+) -> None:
+    """The gradient is that before the average, AdamW's decay that of the average."""
+    entries = {**PACKED4, "consensus": "awc", "gamma": 0.7, "weight_decay": decay}
+    combined, local = (make(backend, **entries) for _ in range(2))
+    combined.train(2)
+    local.load_state(_copy(combined, PARAMETERS, *MOMENTS), 2)
+    before = _stacks(local)
+    ring = before + 0.7 * ((before.roll(1, 0) + before + before.roll(-1, 0)) / 3 - before)
+    assert (ring - before).norm() > 1e-3 * before.norm()
+    local.local_update(local.microbatches(2))
+    combined.train(1)
+    rate = schedule.learning_rate(combined.config, 2) * decay * _decayed(combined)
+    torch.testing.assert_close(_stacks(combined), ring * (1 - rate) + _stacks(local) - before * (1 - rate))
+    assert all(_rel_l2(local, combined, quantity) == 0 for quantity in (GRADIENTS, *MOMENTS))
+    assert combined.executed() == {"updates": 3, "combinations": 3}
+    assert local.executed() == {"updates": 1, "combinations": 0}
+
+
+@pytest.mark.parametrize("backend", ["native", "fast"])
+def test_the_order_of_consensus_is_part_of_the_path_and_of_a_training(
+    make: MakeTrainer, backend: str, tmp_path: Path
+) -> None:
+    after, before = make(backend, **PACKED4), make(backend, **PACKED4, consensus="awc")
+    assert after.backend.description()["consensus"].endswith(", after the step")
+    assert before.backend.description()["consensus"].endswith(", before the step")
+    after.train(2)
+    after.save(tmp_path)
+    with pytest.raises(CheckpointError, match="consensus"):
+        before.load(tmp_path)
+
+
+def _decayed(trainer: Trainer) -> torch.Tensor:
+    """1 where AdamW decays a parameter, else 0, in the order of _stacks for one worker."""
+    named = [(name, tensor) for worker, name, tensor in trainer.backend.state(PARAMETERS) if worker == 0]
+    return torch.cat([torch.full((tensor.numel(),), float(model.decays(name))) for name, tensor in named])
 
 
 def _stacks(trainer: Trainer) -> torch.Tensor:

@@ -28,6 +28,7 @@ CASES: dict[str, dict[str, Any]] = {
     "sync-untied-scaled-remainder": {**SCALED, **REMAINDER, "tied": False},
     "sync-bf16-remainder": {"precision": "bf16", **REMAINDER},
     "packed4-remainder": {**PACKED4, **REMAINDER},
+    "packed4-while-combining": {**PACKED4, "consensus": "awc"},
     "packed4-bf16": {**PACKED4, "precision": "bf16", "gamma": "adaptive"},
     "packed4-scaled": {**PACKED4, **SCALED, "targets": "speech"},
 }

@@ -34,7 +34,7 @@ def test_defaults_fill_what_is_not_given() -> None:
         ("gamma", 0),
         ("gamma", 1.5),
         ("gamma", "adapted"),
-        ("consensus", "awc"),
+        ("consensus", "cta"),
         ("precision", "fp8"),
         ("loss_scale", 3),
         ("loss_scale", 0.5),

@@ -62,10 +62,10 @@ class StaleBatch(Fast):
 
     _previous: Sequence[Batch] = ()
 
-    def local_update(self, batches: Sequence[Batch], update: int) -> Tensor:
+    def local_update(self, batches: Sequence[Batch], update: int, *, combines: bool = False) -> Tensor:
         stale = self._previous or batches
         self._previous = batches
-        return super().local_update(stale, update)
+        return super().local_update(stale, update, combines=combines)
 
 
 class WrongRemainder(Fast):
@@ -95,9 +95,9 @@ class SchedulePerMicrobatch(Fast):
         super().set_step(step)
         self._microbatches = step
 
-    def local_update(self, batches: Sequence[Batch], update: int) -> Tensor:
+    def local_update(self, batches: Sequence[Batch], update: int, *, combines: bool = False) -> Tensor:
         self._microbatches += len(batches)
-        return super().local_update(batches, update)
+        return super().local_update(batches, update, combines=combines)
 
     def step(self, update: int) -> None:
         super().step(max(self._microbatches - 1, update))

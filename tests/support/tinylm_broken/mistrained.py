@@ -31,10 +31,10 @@ class StuckLoader(Fast):
 
     _kept: Sequence[Batch] = ()
 
-    def local_update(self, batches: Sequence[Batch], update: int) -> Tensor:
+    def local_update(self, batches: Sequence[Batch], update: int, *, combines: bool = False) -> Tensor:
         if update % STUCK == 0 or not self._kept:
             self._kept = batches
-        return super().local_update(self._kept, update)
+        return super().local_update(self._kept, update, combines=combines)
 
 
 class NoMomentum(Fast):
