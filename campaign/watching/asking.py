@@ -131,7 +131,7 @@ def _ask_here(
     asked = list(dict.fromkeys(wanted[job] for job in _open(records, wanted)))
     try:
         # The queue is the newer source. Accounting may go on to call a job that is gone pending or running.
-        records = {**newest(look.accounting(asked, now - oldest), since), **records}
+        records = {**newest(_accounting(look, asked, wanted, now - oldest), since), **records}
     except InfrastructureError as error:
         if _keeps_no_accounts(look, controller):
             unaccounted = say(error)
@@ -145,6 +145,16 @@ def _ask_here(
         troubles.append(say(error))
         is_whole = False
     return Told(records=records, troubles=tuple(troubles), is_whole=is_whole, unaccounted=unaccounted)
+
+
+def _accounting(look: Slurm, keys: Sequence[str], wanted: Mapping[str, str], age_s: float) -> list[JobRecord]:
+    """Return what accounting says of submissions; jobs of which it says nothing may have been cancelled while held."""
+    found = look.accounting(keys, age_s)
+    known = {record.job for record in found}
+    unsaid = {key for job, key in wanted.items() if job not in known}
+    if left := [key for key in keys if key in unsaid]:
+        found += look.accounting(left, age_s, is_cancelled=True)
+    return found
 
 
 def _open(records: Mapping[str, JobRecord], wanted: Collection[str]) -> list[str]:

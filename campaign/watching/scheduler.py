@@ -371,18 +371,21 @@ class Slurm:
             records += parse_squeue(self.ask([*command, f"--format={SQUEUE_FORMAT}"]))
         return records
 
-    def accounting(self, names: Sequence[str], age_s: float) -> list[JobRecord]:
+    def accounting(self, names: Sequence[str], age_s: float, *, is_cancelled: bool = False) -> list[JobRecord]:
         """Return the jobs with these names in the accounting database, every run of a requeued one.
 
         Args:
             names: Job names.
             age_s: How long ago, in seconds, the oldest of them was submitted.
+            is_cancelled: Whether those alone are wanted that were cancelled. Of them a job that was held until then is
+                shown as well: unless it is asked for states, accounting leaves out what was never eligible to begin.
         """
         records: list[JobRecord] = []
         # Relative times have no time zone. Both ends allow for clocks that differ: what began after this host's now,
         # by the controller's clock, would not be shown.
         slack_s = int(CLOCK_SLACK_S)
         period = [f"--starttime=now-{int(max(age_s, 0.0)) + slack_s}seconds", f"--endtime=now+{slack_s}seconds"]
+        period += ["--state=CANCELLED"] if is_cancelled else []
         for batch in _batches(names):
             command = ["sacct", "--noheader", "--parsable2", "--duplicates", "--allocations", *period]
             records += parse_sacct(self.ask([*command, f"--name={','.join(batch)}", f"--format={SACCT_FORMAT}"]))

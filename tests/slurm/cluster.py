@@ -22,7 +22,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 PACKAGES = ("slurmctld", "slurmd", "slurm-client", "slurmdbd", "munge", "mariadb-server")
@@ -71,6 +71,14 @@ class Cluster:
     ports: Ports = field(default_factory=_own_ports)
     task_plugin: str = "task/none"
     """``task/affinity`` binds the processes of a job to the CPUs that it was given."""
+    accounting: bool = True
+    """Whether there is an accounting database."""
+    features: str = ""
+    """Of the first node alone, separated by commas."""
+    gpus: int = 0
+    """Of each node, files that stand for them."""
+    min_job_age_s: int = 300
+    """How long the controller remembers a job that has ended."""
 
     @property
     def conf(self) -> Path:
@@ -93,10 +101,19 @@ class Cluster:
 
 def binding(cluster: Cluster) -> Cluster:
     """Return another cluster, beside one, which binds processes to CPUs."""
+    return replace(_beside(cluster, "binding"), task_plugin="task/affinity")
+
+
+def bare(cluster: Cluster) -> Cluster:
+    """Return another cluster, beside one: without accounting, soon forgetting jobs, its nodes with GPUs and unlike."""
+    return replace(_beside(cluster, "bare"), accounting=False, features="fast,new", gpus=2, min_job_age_s=5)
+
+
+def _beside(cluster: Cluster, name: str) -> Cluster:
+    """Return the place of another cluster; of those there is one at a time."""
     ports = cluster.ports
     beside = Ports(slurmctld=ports.slurmctld + 5, slurmdbd=ports.slurmdbd + 5, slurmd=ports.slurmd + 5)
-    base = cluster.base.with_name(f"{cluster.base.name}-binding")
-    return Cluster(base=base, ports=beside, task_plugin="task/affinity")
+    return Cluster(base=cluster.base.with_name(f"{cluster.base.name}-{name}"), ports=beside)
 
 
 def missing_programs() -> list[str]:
@@ -130,7 +147,6 @@ def install_packages() -> None:
 def slurm_conf(cluster: Cluster) -> str:
     """Return slurm.conf: two partitions of one priority each over the same nodes, preemption by requeue."""
     base = cluster.base
-    ports = f"[{cluster.ports.slurmd}-{cluster.ports.slurmd + len(NODES) - 1}]"
     return f"""ClusterName={CLUSTER}
 SlurmctldHost=localhost(127.0.0.1)
 SlurmctldPort={cluster.ports.slurmctld}
@@ -151,24 +167,40 @@ SelectType=select/cons_tres
 SelectTypeParameters=CR_Core
 SchedulerParameters=sched_interval=2,bf_interval=2
 JobAcctGatherType=jobacct_gather/linux
-AccountingStorageType=accounting_storage/slurmdbd
-AccountingStorageHost=localhost
-AccountingStoragePort={cluster.ports.slurmdbd}
-AccountingStorageUser=slurm
-AccountingStoragePass={base}/munged/munge.socket
-AccountingStoreFlags=job_comment
+{_accounting_conf(cluster)}
 ReturnToService=2
 KillWait=5
-MinJobAge=300
+MinJobAge={cluster.min_job_age_s}
 MaxArraySize=1001
 SlurmdTimeout=20
 InactiveLimit=0
 PreemptType=preempt/partition_prio
 PreemptMode=REQUEUE
-NodeName=n[1-{len(NODES)}] NodeHostname=localhost NodeAddr=127.0.0.1 Port={ports} CPUs=2 RealMemory=8000 State=UNKNOWN
+{_nodes_conf(cluster)}
 PartitionName=main Nodes=ALL Default=YES MaxTime=INFINITE State=UP PriorityTier=1
 PartitionName=urgent Nodes=ALL Default=NO MaxTime=INFINITE State=UP PriorityTier=10
 """
+
+
+def _accounting_conf(cluster: Cluster) -> str:
+    if not cluster.accounting:
+        return "AccountingStorageType=accounting_storage/none"
+    return f"""AccountingStorageType=accounting_storage/slurmdbd
+AccountingStorageHost=localhost
+AccountingStoragePort={cluster.ports.slurmdbd}
+AccountingStorageUser=slurm
+AccountingStoragePass={cluster.base}/munged/munge.socket
+AccountingStoreFlags=job_comment"""
+
+
+def _nodes_conf(cluster: Cluster) -> str:
+    lines = ["GresTypes=gpu"] if cluster.gpus else []
+    for number, node in enumerate(NODES):
+        line = f"NodeName={node} NodeHostname=localhost NodeAddr=127.0.0.1 Port={cluster.ports.slurmd + number}"
+        line += f" Feature={cluster.features}" if cluster.features and not number else ""
+        line += f" Gres=gpu:{cluster.gpus}" if cluster.gpus else ""
+        lines.append(f"{line} CPUs=2 RealMemory=8000 State=UNKNOWN")
+    return "\n".join(lines)
 
 
 def slurmdbd_conf(cluster: Cluster) -> str:
@@ -216,6 +248,7 @@ def _lay_out(cluster: Cluster) -> None:
     for node in NODES:
         _folder(base / "spool" / node)
     cluster.conf.write_text(slurm_conf(cluster))
+    _lay_out_gpus(cluster)
     dbd = cluster.conf.with_name("slurmdbd.conf")
     dbd.write_text(slurmdbd_conf(cluster))
     dbd.chmod(0o600)
@@ -224,6 +257,16 @@ def _lay_out(cluster: Cluster) -> None:
     key.write_bytes(os.urandom(1024))
     key.chmod(0o400)
     _chown(key, "munge")
+
+
+def _lay_out_gpus(cluster: Cluster) -> None:
+    """Make the files that stand for GPUs, and say which they are."""
+    if not cluster.gpus:
+        return
+    devices = _folder(cluster.base / "devices")
+    for number in range(cluster.gpus):
+        (devices / f"gpu{number}").touch()
+    cluster.conf.with_name("gres.conf").write_text(f"Name=gpu File={devices}/gpu[0-{cluster.gpus - 1}]\n")
 
 
 def _environment(cluster: Cluster) -> dict[str, str]:
@@ -334,9 +377,11 @@ def _are_running(pids: Sequence[int]) -> bool:
 
 
 def _boot_slurm(cluster: Cluster) -> None:
-    start_database(cluster)
-    if CLUSTER not in _run(cluster, "sacctmgr", "-n", "list", "cluster"):
-        _run(cluster, "sacctmgr", "-i", "add", "cluster", CLUSTER)
+    if cluster.accounting:
+        _boot_database(cluster)
+        start_database(cluster)
+        if CLUSTER not in _run(cluster, "sacctmgr", "-n", "list", "cluster"):
+            _run(cluster, "sacctmgr", "-i", "add", "cluster", CLUSTER)
     start_controller(cluster)
     for node in NODES:
         start_node(cluster, node)
@@ -438,7 +483,6 @@ def up(cluster: Cluster) -> None:
     down(cluster)
     _lay_out(cluster)
     _boot_munge(cluster)
-    _boot_database(cluster)
     _boot_slurm(cluster)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 import subprocess
 import time
 from dataclasses import replace
@@ -17,6 +18,7 @@ from campaign.record.ledger import read_entries
 from campaign.submission.desk import Wish, open_desk
 from campaign.submission.plans import key_prefix
 from campaign.submission.wait import Pace, wait_for_jobs
+from campaign.watching.scheduler import local_slurm
 from campaign.watching.state import Patience
 from tests.slurm.cluster import CLUSTER, Cluster
 from tests.support.jobs import JobHome, make_job_home
@@ -80,3 +82,40 @@ def test_a_job_by_hand_with_the_campaigns_name_is_a_finding(
         assert f"no intent of the ledger has the key {name}" in told
     assert len(accounted(home)) == 2
     assert main(["seal", "--home", str(home.paths.root)]) == 5
+
+
+def ask_database(cluster: Cluster, statement: str) -> None:
+    """Change what the accounting database holds."""
+    socket = cluster.base / "mysqld" / "mysql.sock"
+    command = ["mysql", "--no-defaults", f"--socket={socket}", "--user=root", "slurm_acct_db", f"--execute={statement}"]
+    subprocess.run(command, check=True, capture_output=True)
+
+
+def test_a_job_that_ran_across_midnight_is_found_the_day_after(tmp_path: Path, slurm_cluster: Cluster) -> None:
+    name = f"midnight-{secrets.token_hex(4)}"
+    command = ["sbatch", "--parsable", f"--job-name={name}", "--output=/dev/null", "--time=1", "--wrap=true"]
+    subprocess.run(command, check=True, capture_output=True, cwd=tmp_path)
+    until_ended(name)
+    now = time.time()
+    today = time.mktime((*time.localtime(now)[:3], 0, 0, 0, 0, 0, -1))
+    before, after = int(today) - 20, int(today) + 20
+    times = f"time_submit={before}, time_eligible={before}, time_start={before}, time_end={after}"
+    statement = f"update {CLUSTER}_job_table set {times} where job_name='{name}'"  # noqa: S608 - our own words alone
+    ask_database(slurm_cluster, statement)
+    for at in (now, now + 86400):  # a day later the same question begins a day earlier
+        (record,) = local_slurm().accounting([name], at - before)
+        assert (record.state, record.submitted_at, record.ended_at) == ("COMPLETED", before, after)
+
+
+def test_a_job_that_was_cancelled_while_it_was_held_is_found(tmp_path: Path, slurm_cluster: Cluster) -> None:
+    assert slurm_cluster.conf.is_file()
+    name = f"held-{secrets.token_hex(4)}"
+    command = ["sbatch", "--parsable", "--hold", "--array=0-2", f"--job-name={name}", "--output=/dev/null"]
+    done = subprocess.run([*command, "--wrap=true"], check=True, capture_output=True, text=True, cwd=tmp_path)
+    job = done.stdout.strip()
+    subprocess.run(["scancel", job], check=True)
+    slurm, deadline = local_slurm(), time.monotonic() + 60
+    while not (found := slurm.accounting([name], 60.0, is_cancelled=True)):
+        assert time.monotonic() < deadline
+        time.sleep(0.2)
+    assert {(one.job, one.state) for one in found} == {(f"{job}_{index}", "CANCELLED") for index in range(3)}

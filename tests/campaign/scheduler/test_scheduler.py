@@ -138,6 +138,18 @@ def test_questions_are_batched_by_name() -> None:
     assert "--states=all" in commands.asked[0]
 
 
+@pytest.mark.parametrize("now", [1796083199.0, 1796083201.0, 1792888200.0])
+def test_a_period_across_midnight_or_a_change_of_the_clock_names_no_day_and_no_hour(now: float) -> None:
+    """What sacct takes for today begins at midnight: a job of yesterday would not be in it."""
+    commands = Commands(sacct="")
+    submitted_at = now - 600
+    Slurm(commands).accounting(["k"], now - submitted_at)
+    (command,) = commands.asked
+    (start,) = [part.removeprefix("--starttime=now-").removesuffix("seconds") for part in command if "start" in part]
+    assert start.isdecimal()
+    assert now - int(start) <= submitted_at - CLOCK_SLACK_S
+
+
 def test_the_array_limit_is_the_controllers() -> None:
     assert Slurm(Commands(scontrol="MaxArraySize            = 1001\nMaxJobCount = 5\n")).array_limit() == 1001
     assert Slurm(Commands(scontrol="nothing of the kind\n")).array_limit() == DEFAULT_ARRAY_LIMIT

@@ -101,6 +101,19 @@ def test_a_job_that_nothing_else_knows_is_asked_for_by_its_number() -> None:
     assert job.source == "scontrol"
 
 
+def test_a_job_that_was_cancelled_while_it_was_held_is_known_to_accounting_by_its_state_alone() -> None:
+    commands = Commands()
+
+    def run(command: Sequence[str]) -> str:
+        found = commands(command)
+        # What was never eligible to begin is in no period; asked for a state, accounting looks at the end instead.
+        return "7_[0-1]|k|CANCELLED by 0|None assigned|100|150\n" if "--state=CANCELLED" in command else found
+
+    job = job_of(ask(run, jobs=(0, 1)))
+    assert (job.stage, job.state, job.source, job.ended_at) == (JobStage.ENDED, "CANCELLED", "sacct", 150.0)
+    assert commands.programs == ["scontrol", "squeue", "sacct", "sacct"]
+
+
 def test_the_controllers_word_comes_before_accounting_that_lags() -> None:
     commands = Commands(sacct="7_0|k|REQUEUED|n1|100|Unknown\n", job=SHOWN.format("7", "0", "k", "CANCELLED", "k"))
     job = job_of(ask(commands))
@@ -110,6 +123,22 @@ def test_the_controllers_word_comes_before_accounting_that_lags() -> None:
 def test_a_job_of_somebody_else_that_got_the_number_is_not_ours() -> None:
     job = job_of(ask(Commands(job=SHOWN.format("7", "0", "other", "COMPLETED", "(null)"))))
     assert job.stage is JobStage.ABSENT
+
+
+@pytest.mark.parametrize("source", ["squeue", "sacct"])
+def test_a_number_that_is_used_again_is_told_from_the_job_that_had_it_before(source: str) -> None:
+    day = 86400
+    old = {"squeue": "7_0|k|FAILED|n1|10|20|None\n", "sacct": "7_0|k|FAILED|n1|10|20\n"}[source]
+    one = replace(submission(), intended_at=100.0 + day, submitted_at=100.0 + day)
+    wanted = {"7_0": "k"}
+
+    def look(text: str) -> Job:
+        told = ask_slurm(Slurm(Commands(**{source: text})), {"k": one}, wanted, 300.0 + day)
+        return job_of(told, one)
+
+    assert look(old).stage is JobStage.ABSENT
+    again = old + old.replace("FAILED", "COMPLETED").replace("|10|", f"|{110 + day}|").replace("|20", f"|{150 + day}")
+    assert (look(again).stage, look(again).state) == (JobStage.ENDED, "COMPLETED")
 
 
 def test_all_tasks_of_an_array_are_asked_for_at_once_and_of_a_thousand_arrays_a_bounded_number() -> None:
