@@ -115,6 +115,19 @@ class AllocationPaths:
         """``harness.log``."""
         return self.root / "harness.log"
 
+    @property
+    def calls(self) -> Path:
+        """Folder of what each command that went on with a detached allocation left."""
+        return self.root / "calls"
+
+    def call(self, number: int) -> Path:
+        """Return ``calls/<n>.json``, written as a command begins."""
+        return self.calls / f"{number}.json"
+
+    def call_ended(self, number: int) -> Path:
+        """Return ``calls/<n>.ended.json``, written as it leaves in order."""
+        return self.calls / f"{number}.ended.json"
+
 
 _CHECKPOINT = re.compile(r"[1-9][0-9]{0,17}")
 """Name of a checkpoint's folder: it appears whole, by rename. What is being written has another one."""
@@ -433,3 +446,39 @@ class HomePaths:
         if self.staging.is_dir():
             return True
         return self.manifest.is_file() and self.protocol.is_file() and self.frozen.is_dir()
+
+
+@dataclass(frozen=True, slots=True)
+class BundlePaths:
+    """One bundle: allocations for a machine that the driver does not reach."""
+
+    root: Path
+
+    @property
+    def document(self) -> Path:
+        """``bundle.json``."""
+        return self.root / "bundle.json"
+
+    @property
+    def program(self) -> Path:
+        """``run.py``: what is started on the machine."""
+        return self.root / "run.py"
+
+    @property
+    def home(self) -> HomePaths:
+        """``home/``: laid out as the home that it is from."""
+        return HomePaths(self.root / "home")
+
+    @property
+    def data(self) -> Path:
+        """Folder of the data sets that lie in the bundle."""
+        return self.root / "data"
+
+    def data_set(self, name: str, path: str) -> Path:
+        """Return where a data set lies in the bundle: ``data/<name>/`` and its own name."""
+        return self.data / name / Path(path).name
+
+    @property
+    def results(self) -> Path:
+        """``results.json`` of packed results."""
+        return self.root / "results.json"

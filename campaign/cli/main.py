@@ -37,6 +37,10 @@ COMMANDS = {
         "campaign.cli.freeze", "Freeze the rules, the programs and the baseline of CONFIG; or, later, a candidate."
     ),
     "submit": Entry("campaign.cli.submit", "Submit what is missing, and only that."),
+    "bundle": Entry(
+        "campaign.cli.bundle",
+        "Take allocations to a machine that the driver does not reach, and bring back what came of them.",
+    ),
     "status": Entry("campaign.cli.status", "Show the slots by phase and state, and what stands in the way."),
     "show": Entry(
         "campaign.cli.show",

@@ -123,6 +123,23 @@ def minutes_for(case: Case, slots: Sequence[Slot]) -> int:
     return math.ceil((START_S + case.num_bytes / BYTES_PER_S + slots_s + END_S) / 60)
 
 
+def expected_seconds(case: Case, slot: Slot) -> float | None:
+    """Return how long a slot is expected to take, without a margin; None where nothing tells."""
+    if slot.kind in CASE_KINDS and (slot.kind, slot.workload) not in case.known.case_s:
+        return None
+    return _about(case, slot)
+
+
+def _about(case: Case, slot: Slot) -> float | None:
+    about_s = about_seconds(case.throughput, case.numerical, slot, case.known, trained=case.trained)
+    if about_s is None:
+        return None
+    if slot.kind == RUN_KIND:
+        about_s *= 1 - case.behind.get(slot.slot, 0) / case.updates[slot.workload]
+    sides = ["candidate" if name == "candidate" else "baseline" for name in slot.order]
+    return about_s + sum(case.known.besides_s.get((side, slot.workload), 0.0) for side in sides)
+
+
 def _bound_seconds(case: Case, slot: Slot) -> float:
     """Return what the limits allow; infinite where they do not bound it."""
     if slot.kind not in BOUNDED_KINDS:
@@ -132,16 +149,12 @@ def _bound_seconds(case: Case, slot: Slot) -> float:
 
 def _slot_seconds(case: Case, slot: Slot) -> float:
     """Return what a slot is given, with its margin."""
-    about_s = about_seconds(case.throughput, case.numerical, slot, case.known, trained=case.trained)
+    about_s = _about(case, slot)
     if about_s is None:
         return _unknown_seconds(case, slot)
-    if slot.kind == RUN_KIND:
-        about_s *= 1 - case.behind.get(slot.slot, 0) / case.updates[slot.workload]
     if slot.kind in CASE_KINDS and (slot.kind, slot.workload) not in case.known.case_s:
         about_s += UNSEEN_CASE_S
-    sides = ["candidate" if name == "candidate" else "baseline" for name in slot.order]
-    besides_s = sum(case.known.besides_s.get((side, slot.workload), 0.0) for side in sides)
-    given_s = MARGIN * (about_s + besides_s) * float(2 ** case.timeouts.get(slot.slot, 0))
+    given_s = MARGIN * about_s * float(2 ** case.timeouts.get(slot.slot, 0))
     return min(given_s, _bound_seconds(case, slot))
 
 

@@ -59,6 +59,8 @@ class Wish:
     cluster: acts.Cluster
     phase: Phase | None = None
     only: str = ""
+    repeat: int = 0
+    """The one repeat whose slots are wanted, with the pilots that they need; 0 for all."""
     since: Since | None = None
     """Of a wait: what there was when it began. What was cancelled after that is not gone on with by itself."""
 
@@ -194,6 +196,7 @@ class Desk:
             candidate=wish.candidate,
             phase=wish.phase,
             only=wish.only,
+            repeat=wish.repeat,
             held=held,
             after=pilots_after(self.frozen.protocol, wish.candidate),
         )
@@ -233,7 +236,7 @@ class Desk:
 
     def _place(self, wish: Wish, view: View, known: Place | None) -> tuple[Place, Exclusion]:
         """Return where jobs may run, asked only where that matters, and which nodes they avoid."""
-        if wish.cluster == "local":
+        if wish.cluster != "slurm":
             return Place(), Exclusion()
         table: Mapping[str, Any] = self.frozen.manifest.resources["slurm"]
         failing = find_failing(view.history, view.attempts.values(), int(table.get("exclude_after", EXCLUDE_AFTER)))
@@ -282,7 +285,7 @@ class Desk:
         Raises:
             InfrastructureError: Slurm's controller does not answer.
         """
-        if cluster == "local":
+        if cluster != "slurm":
             return Room()
         return read_room(self.slurm, self.frozen.manifest.resources["slurm"], self.user)
 
@@ -363,7 +366,7 @@ class Desk:
     def _hand_over_one(self, ledger: ledgers.Ledger, batch: Batch) -> acts.Submitted:
         # Before anything is recorded: a controller that does not answer would not take the job, either.
         name = self.slurm.controller().cluster if batch.cluster == "slurm" else ""
-        _append(ledger, "intent", self._intent(batch, name))
+        _append(ledger, "intent", self.intent(batch, name))
         write_plans(self.frozen, self.paths, batch)
         answer = self.transport.submit(self.request(batch), batch.key)
         if answer.error:
@@ -405,7 +408,8 @@ class Desk:
             hint="mend the cause, then: campaign submit" if name == "not_submitted" else "campaign submit",
         )
 
-    def _intent(self, batch: Batch, cluster_name: str) -> acts.Intent:
+    def intent(self, batch: Batch, cluster_name: str = "") -> acts.Intent:
+        """Return the act that comes before a batch is handed over."""
         return acts.Intent(
             submission=batch.key,
             cluster=batch.cluster,
@@ -445,7 +449,7 @@ def _fitting(batches: Sequence[Batch], room: Room) -> tuple[list[Batch], int]:
     kept, num_jobs, num_left = [], 0, 0
     for batch in batches:
         size = len(batch.allocations)
-        if batch.cluster == "local" or room.num_jobs is None or num_jobs + size <= room.num_jobs:
+        if batch.cluster != "slurm" or room.num_jobs is None or num_jobs + size <= room.num_jobs:
             kept.append(batch)
             num_jobs += size
         else:

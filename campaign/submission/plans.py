@@ -334,8 +334,8 @@ def make_batches(
     groups = _groups(frozen, history, states, intended, cluster=cluster, limit_minutes=limit_minutes)
     batches, by_name = [], frozen.slots()
     for own in _together(groups, cluster):
-        # One local job holds everything, since measurements at the same time disturb one another.
-        size = len(own) if cluster == "local" else array_limit
+        # One local job, or bundle, holds everything: measurements at the same time disturb one another.
+        size = array_limit if cluster == "slurm" else len(own)
         for start in range(0, len(own), size):
             chunk = own[start : start + size]
             key = make_key(frozen, paths, [group.name for group in chunk])
@@ -345,8 +345,9 @@ def make_batches(
                 attempts = tuple(intended[slot_for(slot.slot, candidate)] for slot in group.slots)
                 plan = build_plan(frozen, paths, key, group.name, attempts, by_name=by_name)
                 digest = files.sha256_bytes(plan.to_bytes())
+                asked = group.minutes if cluster == "detached" else minutes
                 allocations.append(
-                    IntendedAllocation(allocation=group.name, minutes=minutes, plan_sha256=digest, attempts=attempts)
+                    IntendedAllocation(allocation=group.name, minutes=asked, plan_sha256=digest, attempts=attempts)
                 )
             batches.append(
                 Batch(
@@ -377,17 +378,18 @@ def _groups(
     most_workloads = int(resources["submission"]["workloads_per_allocation"])
     packed = pack([one.slot for one in chosen], most_workloads, topologies)
     first = 1 + len(history.allocations)
-    case = _time_case(frozen, states, intended)
-    configured = resources[cluster]["minutes"]
+    case = time_case(frozen, states, intended)
+    # Whoever runs a bundle says how long a command may take: nothing is configured.
+    configured = None if cluster == "detached" else resources[cluster]["minutes"]
     groups = []
     for number, slots in enumerate(packed, first):
-        if cluster == "local" and topologies.get(slots[0].workload, (1, 1))[0] > 1:
+        if cluster != "slurm" and topologies.get(slots[0].workload, (1, 1))[0] > 1:
             raise StateError(
                 f"{slots[0].workload} asks for {topologies[slots[0].workload][0]} nodes, and here is one",
                 where=slots[0].slot,
                 hint="campaign submit --cluster slurm, or --only with a pattern of other slots",
             )
-        asked = walltime.minutes_for(case, slots) if cluster == "slurm" else 0
+        asked = walltime.minutes_for(case, slots) if cluster != "local" else 0
         own = min(asked, limit_minutes or asked) if configured is None else int(configured)
         is_run = any(slot.kind == "run" for slot in slots)  # what does not fit is another segment
         groups.append(
@@ -402,7 +404,7 @@ def _groups(
     return groups
 
 
-def _time_case(
+def time_case(
     frozen: Frozen, states: Mapping[str, SlotStatus], intended: Mapping[str, IntendedAttempt]
 ) -> walltime.Case:
     """Return what is known of how long the chosen slots take."""
@@ -422,8 +424,8 @@ def _time_case(
 
 
 def _together(groups: Sequence[_Group], cluster: Cluster) -> list[list[_Group]]:
-    """Return the allocations that one array, or the local job, may hold, in order."""
-    if cluster == "local":
+    """Return the allocations that one array, the local job or a bundle may hold, in order."""
+    if cluster != "slurm":
         return [list(groups)] if groups else []
     arrays: dict[tuple[object, ...], list[_Group]] = {}
     longest = walltime.apart([group.minutes for group in groups])

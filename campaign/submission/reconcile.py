@@ -49,6 +49,9 @@ class Reconciler:
             InfrastructureError: The scheduler did not answer.
             StateError: It cannot be told from this host.
         """
+        if submission.intent.cluster == "detached":
+            # The ledger has a bundle before it appears: one that it does not have never did.
+            return NotSubmitted(submission=submission.key, reason="the command ended before the bundle was written")
         self._wait_for_child(submission, now)
         found = self._from_answer(submission)
         if found is None:
