@@ -25,8 +25,8 @@ def gate(num: int, added: int = 0) -> ConvergenceGate:
     return ConvergenceGate.of(rules)
 
 
-@pytest.mark.parametrize("sizes", [(2,), (3,), (8,), (3, 1), (3, 3), (3, 9), (5, 5), (5, 20)])
 @pytest.mark.parametrize("sd", SDS)
+@pytest.mark.parametrize("sizes", [(2,), (3,), (8,), (3, 1), (3, 3), (3, 9), (5, 5), (5, 20)])
 def test_the_chance_to_pass_is_the_share_of_trials_that_do(sizes: tuple[int, ...], sd: float) -> None:
     tested = gate(*sizes)
     for difference in (0.0, 0.0025, MARGIN):
@@ -35,8 +35,8 @@ def test_the_chance_to_pass_is_the_share_of_trials_that_do(sizes: tuple[int, ...
         assert found.met == pytest.approx(chance, abs=found.error(chance))
 
 
-@pytest.mark.parametrize("sizes", [(3,), (8,), (3, 3), (5, 5)])
 @pytest.mark.parametrize("sd", SDS)
+@pytest.mark.parametrize("sizes", [(3,), (8,), (3, 3), (5, 5)])
 def test_the_smallest_difference_that_is_missed_is_so_in_four_trials_of_five(sizes: tuple[int, ...], sd: float) -> None:
     tested = gate(*sizes)
     missed = simulate(tested, tested.smallest_missed(sd), sd, NUM_TRIALS)

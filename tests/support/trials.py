@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from dataclasses import dataclass
 
@@ -10,6 +11,8 @@ import numpy as np
 from campaign.planning.convergence_power import ConvergenceGate, Look
 
 _PART = 100_000
+_Numbers = np.ndarray[tuple[int], np.dtype[np.float64]]
+_Flags = np.ndarray[tuple[int], np.dtype[np.bool_]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,25 +30,40 @@ class Outcomes:
 
 def simulate(gate: ConvergenceGate, true_difference: float, sd: float, num_trials: int, *, seed: int = 11) -> Outcomes:
     """Draw differences, take the bounds, and count what the gate says."""
-    generator = np.random.default_rng(seed)
-    met = missed = 0
-    for _ in range(num_trials // _PART):
-        every = (gate.second or gate.first).num_seeds
-        differences = generator.normal(true_difference, sd, (_PART, every))
-        ends_met, ends_missed = _judge(differences, gate.first, gate.margin)
-        if gate.second is not None:
-            open_ = ~ends_met & ~ends_missed
-            later_met, later_missed = _judge(differences, gate.second, gate.margin)
-            ends_met, ends_missed = ends_met | (open_ & later_met), ends_missed | (open_ & later_missed)
-        met += int(np.count_nonzero(ends_met))
-        missed += int(np.count_nonzero(ends_missed))
+    looks = (gate.first, gate.second) if gate.second else (gate.first,)
+    drawn = _draw(tuple(look.num_seeds for look in looks), num_trials, seed)
+    ends_met, ends_missed = _judge(drawn[0], true_difference, sd, gate.first, gate.margin)
+    if gate.second is not None:
+        open_ = ~ends_met & ~ends_missed
+        later_met, later_missed = _judge(drawn[1], true_difference, sd, gate.second, gate.margin)
+        ends_met, ends_missed = ends_met | (open_ & later_met), ends_missed | (open_ & later_missed)
+    met, missed = int(np.count_nonzero(ends_met)), int(np.count_nonzero(ends_missed))
     return Outcomes(met / num_trials, missed / num_trials, num_trials)
 
 
+@functools.lru_cache(maxsize=4)
+def _draw(nums_seeds: tuple[int, ...], num_trials: int, seed: int) -> tuple[tuple[_Numbers, _Numbers], ...]:
+    """Return mean and SD of every trial's standard normal differences at each look.
+
+    Differences of another mean and spread are these shifted and scaled, and so are their mean and SD: they are drawn
+    once for all.
+    """
+    generator = np.random.default_rng(seed)
+    found: list[list[tuple[_Numbers, _Numbers]]] = [[] for _ in nums_seeds]
+    for _ in range(num_trials // _PART):
+        differences = generator.standard_normal((_PART, nums_seeds[-1]))
+        for parts, num in zip(found, nums_seeds, strict=True):
+            own = differences[:, :num]
+            parts.append((own.mean(axis=1), own.std(axis=1, ddof=1)))
+    return tuple(
+        (np.concatenate([one[0] for one in parts]), np.concatenate([one[1] for one in parts])) for parts in found
+    )
+
+
 def _judge(
-    differences: np.ndarray[tuple[int, int], np.dtype[np.float64]], look: Look, margin: float
-) -> tuple[np.ndarray[tuple[int], np.dtype[np.bool_]], np.ndarray[tuple[int], np.dtype[np.bool_]]]:
-    own = differences[:, : look.num_seeds]
-    half = look.quantile * own.std(axis=1, ddof=1) / math.sqrt(look.num_seeds)
-    mean = own.mean(axis=1)
+    drawn: tuple[_Numbers, _Numbers], true_difference: float, sd: float, look: Look, margin: float
+) -> tuple[_Flags, _Flags]:
+    means, spreads = drawn
+    half = look.quantile * sd * spreads / math.sqrt(look.num_seeds)
+    mean = true_difference + sd * means
     return mean + half < margin, mean - half >= margin
