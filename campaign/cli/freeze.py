@@ -12,7 +12,7 @@ from typing import Any
 
 import click
 
-from campaign.cli.options import absolute, find_home, json_option
+from campaign.cli.options import absolute, find_home, json_option, slice_option
 from campaign.cli.output import Output
 from campaign.config.load import load_config
 from campaign.freezing.freeze import Result, freeze_baseline, with_note
@@ -59,6 +59,7 @@ _MOST_LINES = 20
     help="Freeze although some recipe may pass with less than 80% at a true difference of 0, or no SD is assumed; "
     "the reason is recorded and reported.",
 )
+@slice_option
 @json_option
 def command(
     *,
@@ -67,6 +68,7 @@ def command(
     candidate_config: Path | None,
     home: Path | None,
     waiver: str | None,
+    chosen: str | None,
     output: Output,
 ) -> None:
     """Freeze the rules, the programs and the baseline of CONFIG; or, later, a candidate.
@@ -80,17 +82,24 @@ def command(
                 raise click.UsageError("with --candidate the configuration is named by --config FILE")
             if waiver is not None:
                 raise click.UsageError("--waive-power belongs to a baseline: a candidate changes no rule")
+            if chosen is not None:
+                raise click.UsageError("--slice belongs to a baseline: a candidate has the slice of its home")
             result = _freeze_candidate(candidate, candidate_config, home, progress, output)
         else:
-            result = _freeze_baseline(config, candidate_config, home, waiver, progress)
+            result = _freeze_baseline(config, candidate_config, home, (waiver, chosen), progress)
     own = "" if result.id == "baseline" else result.id
     note = register(HomePaths(result.home), own, os.environ, time.time)
     _say(with_note(result, note) if note else result, output)
 
 
 def _freeze_baseline(
-    config: Path | None, option: Path | None, home: Path | None, waiver: str | None, progress: Progress
+    config: Path | None,
+    option: Path | None,
+    home: Path | None,
+    said: tuple[str | None, str | None],
+    progress: Progress,
 ) -> Result:
+    waiver, chosen = said
     if config is None:
         raise click.UsageError("name the CONFIG to freeze, or use --candidate")
     if option is not None:
@@ -98,7 +107,7 @@ def _freeze_baseline(
     if waiver is not None and not waiver.strip():
         raise click.UsageError("--waive-power needs a reason: it is recorded, and the report prints it")
     why = require_text(waiver, "--waive-power") if waiver else ""
-    loaded = load_config(config)
+    loaded = load_config(config, chosen)
     paths = HomePaths(absolute(home)) if home is not None else HomePaths.default(loaded.path, loaded.name)
     return freeze_baseline(
         loaded,
@@ -117,7 +126,8 @@ def _freeze_candidate(
     paths = find_home(home)
     if read_frozen(paths).protocol.baseline_first:
         settle_home(paths, time.time, output.note)
-    loaded = load_config(option) if option is not None else read_configuration(paths)
+    frozen = read_configuration(paths)
+    loaded = load_config(option, frozen.slice) if option is not None else frozen
     tree = absolute(Path(source)) if source else None
     return freeze_candidate(loaded, paths, source=tree, clock=time.time, progress=progress)
 

@@ -140,3 +140,11 @@ def json_option(function: Callable[..., Any]) -> Callable[..., Any]:
     return click.option(
         "--json", "output", is_flag=True, callback=build, help="Print one JSON value on stdout and nothing else."
     )(function)
+
+
+def slice_option(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Add ``--slice``; the command receives ``chosen: str | None``."""
+    option = click.option(
+        "--slice", "chosen", metavar="NAME", help="The part of CONFIG that is meant, one of its [slices]; default: all."
+    )
+    return option(function)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import click
 
-from campaign.cli.options import find_home, json_option
+from campaign.cli.options import find_home, json_option, slice_option
 from campaign.cli.output import Output
 from campaign.cli.plan_text import render
 from campaign.config.load import load_config
@@ -75,10 +75,12 @@ class Positive(click.ParamType[float]):
     type=click.Path(path_type=Path),
     help="Campaign home whose pilots say how long everything takes; default: none.",
 )
+@slice_option
 @json_option
 def command(
     *,
     config: Path,
+    chosen: str | None,
     sds: tuple[float, ...],
     ratios: tuple[float, ...],
     difference_sds: tuple[float, ...],
@@ -87,7 +89,7 @@ def command(
     output: Output,
 ) -> None:
     """Show slots, allocations, device-hours, disk and power of CONFIG. Writes nothing and runs nothing."""
-    loaded = load_config(config)
+    loaded = load_config(config, chosen)
     _check(loaded, difference_sds)
     paths = find_home(home) if home is not None else None
     known = read_experience(paths, _owners(paths)) if paths is not None else None

@@ -23,7 +23,8 @@ def render(plan: Plan, config: Config, departures: Sequence[str]) -> str:
         departures: Which rules differ from the default protocol, one sentence each.
     """
     sections = [
-        f"{plan.campaign}: {plan.num_workloads} workloads, {plan.num_production} of them required production cases",
+        f"{plan.campaign}{_slice(config)}: {plan.num_workloads} workloads, "
+        f"{plan.num_production} of them required production cases",
         _slots(plan),
         _allocations(plan, config),
         _runs(plan),
@@ -34,6 +35,10 @@ def render(plan: Plan, config: Config, departures: Sequence[str]) -> str:
         _departures(departures),
     ]
     return "\n\n".join(section for section in sections if section)
+
+
+def _slice(config: Config) -> str:
+    return "" if config.slice is None else f", slice {config.slice} of {config.path.name}"
 
 
 def _bytes(value: int | None, absent: str = "depends on the model") -> str:

@@ -10,6 +10,7 @@ from typing import Any, get_args
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
+from campaign.config import slices
 from campaign.config.locate import KeyPath, Position, locate
 from campaign.config.model import CampaignFile, Config, Matrix, Side
 from campaign.config.values import CONTAINER_REFERENCE, REFERENCE, ExactFloat
@@ -21,11 +22,12 @@ from campaign.planning.protocol import expand_slots, numerical_rules
 _TOML_PLACE = re.compile(r"\s*\(at (?:line (\d+), column (\d+)|end of document)\)$")
 
 
-def load_config(path: Path) -> Config:
+def load_config(path: Path, chosen: str | None = None) -> Config:
     """Read and check a configuration file.
 
     Args:
         path: The TOML file; its relative paths are relative to its folder.
+        chosen: The slice that is meant, where the file does not say so itself.
 
     Raises:
         ConfigError: It cannot be read, or asks for something that cannot be.
@@ -36,26 +38,47 @@ def load_config(path: Path) -> Config:
         raise ConfigError(
             f"cannot be read: {error.strerror}", where=str(path), hint="campaign init DIR writes a first campaign.toml"
         ) from error
-    return parse_config(raw, path=path.parent.resolve() / path.name)
+    place = path.parent.resolve() / path.name
+    if chosen is None or _chooses(raw, place, chosen):
+        return parse_config(raw, path=place)
+    return parse_config(slices.put_before(raw, chosen), path=place, num_added_lines=1)
 
 
-def parse_config(raw: bytes, *, path: Path) -> Config:
+def _chooses(raw: bytes, path: Path, chosen: str) -> bool:
+    """Return whether a file chooses that slice itself; refuse one that chooses another or has none of that name."""
+    values = _parse_toml(raw, where=str(path))
+    own = values.get(slices.CHOICE)
+    if own is not None and own != chosen:
+        raise ConfigError(
+            f"the slice {chosen!r} is asked for, and the file chooses {own!r} itself",
+            where=str(path),
+            hint=f"take the line {slices.CHOICE} = ... out of the file, or ask for none",
+        )
+    known = values.get(slices.TABLES)
+    if not isinstance(known, dict) or chosen not in known:
+        raise ConfigError(f"there is no slice {chosen!r}", where=str(path), hint=matrix.suggest(chosen, known or ()))
+    return own is not None
+
+
+def parse_config(raw: bytes, *, path: Path, num_added_lines: int = 0) -> Config:
     """Check the bytes of a configuration file.
 
     Args:
         raw: The bytes.
         path: Where they are from: for messages, and as the start of relative paths. Absolute.
+        num_added_lines: Lines of the bytes before the first one of the file.
 
     Raises:
         ConfigError: They ask for something that cannot be.
     """
     values = _parse_toml(raw, where=str(path))
     try:
-        tables = CampaignFile.model_validate(values, context={"folder": path.parent})
+        tables = CampaignFile.model_validate(slices.apply(values), context={"folder": path.parent})
     except ValidationError as error:
-        raise _explain(error, raw, path) from error
+        raise _explain(error, raw, path, slices.chosen_name(values), num_added_lines) from error
     given = {name: getattr(tables, name) for name in tables.model_fields_set}
-    config = Config(**given, path=path, raw=raw)
+    config = Config(**given, path=path, raw=raw, num_added_lines=num_added_lines)
+    _check_slices(config)
     _check_references(config)
     _check_rules(config)
     expansion = matrix.expand(config)
@@ -91,7 +114,7 @@ def differing_tables(old: Config, new: Config) -> tuple[str, ...]:
 
 def _neutral(config: Config) -> CampaignFile:
     values = _parse_toml(config.raw, where=str(config.path))
-    return CampaignFile.model_validate(values, context={"folder": Path("/")})
+    return CampaignFile.model_validate(slices.apply(values), context={"folder": Path("/")})
 
 
 def _exact(value: Any) -> str:
@@ -178,12 +201,13 @@ def _message(error: ErrorDetails) -> tuple[str, str]:
     return f"{dotted}: {message}{given}", ""
 
 
-def _explain(error: ValidationError, raw: bytes, path: Path) -> ConfigError:
+def _explain(error: ValidationError, raw: bytes, path: Path, chosen: str | None, num_added_lines: int) -> ConfigError:
     """Return the first error of a file, in the file's order."""
     places = locate(raw.decode("utf-8"))
 
     def position(details: ErrorDetails) -> Position:
-        return places.find(details["loc"])
+        found = slices.find(places, details["loc"], chosen)
+        return Position(max(found.line - num_added_lines, 1), found.column)
 
     def rank(details: ErrorDetails) -> tuple[bool, int, int]:
         # A misspelt key is both unknown and missing: the first of the two says what to do.
@@ -198,6 +222,24 @@ def _explain(error: ValidationError, raw: bytes, path: Path) -> ConfigError:
 
 
 # --- several keys -----------------------------------------------------------------------------------------------------
+
+
+def _check_slices(config: Config) -> None:
+    if config.slice is not None and config.slice not in config.slices:
+        raise config.error(
+            (slices.CHOICE,), f"there is no slice {config.slice!r}", hint=matrix.suggest(config.slice, config.slices)
+        )
+    for name, part in config.slices.items():
+        key = (slices.TABLES, name)
+        if not part.workloads:
+            raise config.error((*key, "workloads"), f"the slice {name!r} has no workloads")
+        for entry in part.set:
+            if entry in (slices.CHOICE, slices.TABLES) or entry not in CampaignFile.model_fields:
+                raise config.error(
+                    (*key, "set", entry),
+                    f"a slice cannot set {entry!r}",
+                    hint=matrix.suggest(entry, sorted({*CampaignFile.model_fields} - {slices.CHOICE, slices.TABLES})),
+                )
 
 
 def _check_references(config: Config) -> None:

@@ -153,12 +153,16 @@ class Places:
 
     def find(self, path: KeyPath) -> Position:
         """Return the place of a key, or of the closest table around it; the first line if there is none."""
-        for length in range(len(path), 0, -1):
-            offset = self.offsets.get(path[:length])
-            if offset is not None:
-                line = bisect.bisect_right(self.line_starts, offset)
-                return Position(line, offset - self.line_starts[line - 1] + 1)
-        return Position(1, 1)
+        length = self.num_found(path)
+        if not length:
+            return Position(1, 1)
+        offset = self.offsets[path[:length]]
+        line = bisect.bisect_right(self.line_starts, offset)
+        return Position(line, offset - self.line_starts[line - 1] + 1)
+
+    def num_found(self, path: KeyPath) -> int:
+        """Return how many parts of a path, from its first on, lead to a key or table of the text."""
+        return next((length for length in range(len(path), 0, -1) if path[:length] in self.offsets), 0)
 
 
 def locate(text: str) -> Places:

@@ -12,6 +12,7 @@ from typing import Annotated, Any, Literal, TypeAlias
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, Strict
 
 from campaign import documents
+from campaign.config import slices
 from campaign.config.locate import KeyPath, Places, locate
 from campaign.config.values import (
     Adapter,
@@ -511,6 +512,19 @@ class Recipe(Table):
     )
 
 
+class Slice(Table):
+    """A part of the campaign that can be run as a campaign by itself: `slice = "NAME"`, or `--slice NAME`."""
+
+    workloads: Patterns = Field(default=("*",), description="its workloads, by name or pattern")
+    recipes: Patterns = Field(
+        default=("*",), description="its recipes, by name or pattern; `[]`: no trainings, and no `[convergence]`"
+    )
+    set: dict[str, Any] = Field(
+        default={},
+        description="other tables and keys as the slice has them: tables are merged, anything else is replaced",
+    )
+
+
 class Submission(Table):
     """How slots become allocations."""
 
@@ -528,6 +542,7 @@ class Slurm(Table):
     partition: Text | None = Field(default=None, description="partition")
     account: Text | None = Field(default=None, description="account")
     qos: Text | None = Field(default=None, description="quality of service")
+    wckey: Text | None = Field(default=None, description="workload characterization key")
     constraint: Text | None = Field(default=None, description="features that the node must have")
     gres: Text | None = Field(default=None, description="generic resources, such as `gpu:1`")
     reservation: Text | None = Field(default=None, description="reservation")
@@ -549,7 +564,10 @@ class Slurm(Table):
     cpus: int = Field(default=1, ge=1, description="CPUs of one allocation")
     mem_gb: int | None = Field(default=None, ge=1, description="memory of one allocation; absent: the partition's")
     max_running: int = Field(default=256, ge=1, description="most allocations of one array that run at a time")
-    setup: Texts = Field(default=(), description="shell lines before the harness, such as `module load` commands")
+    setup: Texts = Field(
+        default=(),
+        description="shell lines before the harness, such as `module load cuda || exit 1`",
+    )
 
 
 class Local(Table):
@@ -565,6 +583,7 @@ class CampaignFile(Table):
     baseline_first: bool = Field(
         default=True, description="whether a candidate may be frozen only when the baseline's phase is complete"
     )
+    slice: Name | None = Field(default=None, description="the one of `[slices]` that is meant; absent: the whole file")
     baseline: Side = Field(description="the side in use")
     candidate: Side | None = Field(default=None, description="the side that may replace it; read at its own freeze")
     data: dict[Name, Data] = {}
@@ -582,6 +601,7 @@ class CampaignFile(Table):
     submission: Submission = Submission()
     slurm: Slurm = Slurm()
     local: Local = Local()
+    slices: dict[Name, Slice] = {}
 
 
 class Config(CampaignFile):
@@ -592,6 +612,8 @@ class Config(CampaignFile):
 
     path: Path
     raw: bytes = Field(repr=False)
+    num_added_lines: int = 0
+    """Lines of `raw` before the first one of the file, whose lines messages count."""
 
     @property
     def harness_python(self) -> Path:
@@ -602,6 +624,11 @@ class Config(CampaignFile):
     def num_devices(self) -> int:
         """Devices of one allocation."""
         return bounds.num_devices(self.slurm.gres)
+
+    @property
+    def part(self) -> Slice | None:
+        """The chosen slice."""
+        return self.slices[self.slice] if self.slice is not None else None
 
     def resources(self) -> dict[str, Any]:
         """Return the resolved resource tables as JSON values, for the manifest."""
@@ -618,5 +645,6 @@ class Config(CampaignFile):
 
     def error(self, key: KeyPath, what: str, *, why: str = "", hint: str = "") -> ConfigError:
         """Return the error about one key, with its place in the file."""
-        position = self.places().find(key)
-        return ConfigError(what, where=f"{self.path}:{position.line}:{position.column}", why=why, hint=hint)
+        position = slices.find(self.places(), key, self.slice)
+        line = max(position.line - self.num_added_lines, 1)
+        return ConfigError(what, where=f"{self.path}:{line}:{position.column}", why=why, hint=hint)

@@ -120,7 +120,7 @@ def check_secrets(config: Config) -> None:
     Raises:
         ConfigError: It does; the value is not repeated.
     """
-    for number, line in enumerate(config.raw.decode("utf-8").splitlines(), start=1):
+    for number, line in enumerate(config.raw.decode("utf-8").splitlines(), start=1 - config.num_added_lines):
         found = redact.find_token(line) or redact.find_assignment(line)
         if found:
             raise ConfigError(

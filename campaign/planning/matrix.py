@@ -10,12 +10,13 @@ import math
 import string
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 from acceptance.formats import RESERVED_CATEGORIES
 from campaign import documents
 from campaign.config.locate import KeyPath
 from campaign.config.model import Category, Config, Recipe
+from campaign.config.slices import is_named
 from campaign.config.values import ExactFloat, json_value, safe_name
 from campaign.errors import ConfigError
 from campaign.planning.topology import KEYS, Topology, lift
@@ -89,7 +90,7 @@ def expand(config: Config) -> Expansion:
     Raises:
         ConfigError: An entry is impossible, or two workloads or two recipes are the same.
     """
-    drafts = [*_matrix(config), *_singles(config)]
+    drafts = _sliced(config, [*_matrix(config), *_singles(config)])
     if not drafts:
         raise config.error(
             ("matrix",), "no workload: the matrix is empty or everything is excluded, and there is no [[workload]]"
@@ -320,6 +321,28 @@ def _without_topology(config: Config, own: Mapping[str, Any], key: KeyPath) -> d
     return {**{name: value for name, value in config.matrix.fixed.items() if name not in KEYS}, **own}
 
 
+# --- slices -----------------------------------------------------------------------------------------------------------
+
+
+def _sliced(config: Config, drafts: Sequence[_Draft]) -> list[_Draft]:
+    """Return the workloads of the chosen slice; all where there is none."""
+    if config.part is None:
+        return list(drafts)
+    _check_patterns(config, "workloads", [draft.name for draft in drafts])
+    return [draft for draft in drafts if is_named(draft.name, config.part.workloads)]
+
+
+def _check_patterns(config: Config, key: Literal["workloads", "recipes"], names: Sequence[str]) -> None:
+    """Refuse a pattern of the chosen slice that names nothing."""
+    for number, pattern in enumerate(getattr(config.part, key)):
+        if not any(is_named(name, (pattern,)) for name in names):
+            raise config.error(
+                ("slices", str(config.slice), key, number),
+                f"no {key.removesuffix('s')} is named {pattern!r}",
+                hint=suggest(pattern, names),
+            )
+
+
 # --- checks across workloads ------------------------------------------------------------------------------------------
 
 
@@ -465,7 +488,11 @@ def _recipes(config: Config, workloads: Sequence[documents.Workload]) -> tuple[d
     names = {workload.name: "workload" for workload in workloads}
     configs: dict[str, str] = {}
     recipes = []
+    if config.part is not None and config.recipe:
+        _check_patterns(config, "recipes", [recipe.name for recipe in config.recipe])
     for number, recipe in enumerate(config.recipe):
+        if config.part is not None and not is_named(recipe.name, config.part.recipes):
+            continue
         if recipe.name in names:
             raise config.error(
                 ("recipe", number, "name"),
