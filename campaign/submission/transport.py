@@ -142,7 +142,7 @@ def slurm_parameters(table: Mapping[str, Any], key: str, topology: tuple[int, in
         "array_parallelism": int(table["max_running"]),
         "stderr_to_stdout": True,
         # submitit's own default key is refused by sites that check them.
-        "wckey": None,
+        "wckey": table.get("wckey"),
         # submitit's worker would otherwise import from the folder in which the command was given.
         "setup": ["export PYTHONSAFEPATH=1", *table.get("setup", ())],
         "additional_parameters": extra,

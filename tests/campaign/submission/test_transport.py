@@ -28,6 +28,7 @@ def test_requeue_is_off_and_no_foreign_wckey_is_sent() -> None:
     parameters = slurm_parameters(TABLE, "k")
     assert parameters["additional_parameters"]["no-requeue"] is True
     assert parameters["wckey"] is None
+    assert slurm_parameters({**TABLE, "wckey": "own"}, "k")["wckey"] == "own"
     assert (parameters["comment"], parameters["job_name"]) == ("k", "k")
 
 
