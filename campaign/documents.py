@@ -970,6 +970,8 @@ class CaseReceipt(CaseManner):
     """Memory through which both sides offer; 0 where they take turns, which waits in files."""
     comparer_bytes: int = 0
     """Device memory that the comparer took at most, beside that."""
+    made_inputs: bool = False
+    """Whether its canonical inputs were made again on the machine, to the same digests; only in a bundle."""
 
 
 class SealedCheckpoint(Document):

@@ -12,19 +12,21 @@ USAGE = 2
 def main(arguments: list[str]) -> int:
     """Run one of the programs that launch.py names; return the exit code."""
     # Imported by need: a worker shall load as little as possible beside the user's code.
-    if len(arguments) >= 2 and arguments[0] == "allocation":
-        return int(importlib.import_module(".allocation.parent", __package__).main(arguments[1:]))
-    if len(arguments) == 3 and arguments[0] == "worker":
-        return int(importlib.import_module(".worker.worker", __package__).main(int(arguments[1]), int(arguments[2])))
-    if len(arguments) == 3 and arguments[0] == "compare":
-        return int(importlib.import_module(".tensors.comparer", __package__).main(int(arguments[1]), int(arguments[2])))
+    program, given = arguments[:1], arguments[1:]
+    if program == ["allocation"] and given:
+        return int(importlib.import_module(".allocation.parent", __package__).main(given))
+    if program == ["detached"] and len(given) == 1:
+        return int(importlib.import_module(".allocation.detached", __package__).main(given[0]))
+    if program in (["worker"], ["compare"]) and len(given) == 2:
+        module = {"worker": ".worker.worker", "compare": ".tensors.comparer"}[program[0]]
+        return int(importlib.import_module(module, __package__).main(int(given[0]), int(given[1])))
     if arguments == ["node"]:
         return int(importlib.import_module(".allocation.outpost", __package__).main())
     if len(arguments) >= 4 and arguments[0] == "reach":
         return reach(arguments[1:-2], int(arguments[-2]), int(arguments[-1]))
     usage = (
-        "usage: launch.py allocation FILE... | worker COMMAND_FD ANSWER_FD | compare COMMAND_FD ANSWER_FD"
-        " | node | reach PROGRAM... COMMAND_FD ANSWER_FD"
+        "usage: launch.py allocation FILE... | detached REQUEST | worker COMMAND_FD ANSWER_FD"
+        " | compare COMMAND_FD ANSWER_FD | node | reach PROGRAM... COMMAND_FD ANSWER_FD"
     )
     print(usage, file=sys.stderr)  # noqa: T201 - usage
     return USAGE

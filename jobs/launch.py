@@ -1,6 +1,7 @@
 """Where the harness begins: loads the folder that holds this file as one package, whatever the folder is called.
 
 PYTHON -P -s -X pycache_prefix=DIR launch.py allocation ALLOCATION.json [ALLOCATION.json ...]
+PYTHON -P -s -X pycache_prefix=DIR launch.py detached REQUEST.json
 PYTHON -P -s -X pycache_prefix=DIR launch.py worker COMMAND_FD ANSWER_FD
 PYTHON -P -s -X pycache_prefix=DIR launch.py compare COMMAND_FD ANSWER_FD
 PYTHON -P -s -X pycache_prefix=DIR launch.py node

@@ -65,6 +65,8 @@ class Context:
     images: Images
     surroundings: Surroundings
     further: Further
+    makes_inputs: bool = False
+    """Whether canonical inputs that are not here are made again, as where the home is not at hand."""
 
     def check_data(self) -> None:
         """Refuse to go on if a data set is not what was frozen.

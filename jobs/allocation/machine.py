@@ -13,6 +13,15 @@ from ..common.tables import plain_text
 from . import cgroups, gpus
 
 PROC = Path("/proc")
+NO_JOB: Mapping[str, Any] = {
+    "scheduler": "local",
+    "cluster": "",
+    "job_id": "",
+    "array_job_id": "",
+    "array_task_id": "",
+    "restart_count": 0,
+}
+"""The scheduler's names for a job where there is no scheduler."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,14 +96,7 @@ def read_job(environment: Mapping[str, str]) -> dict[str, Any]:
             "array_task_id": environment.get("SLURM_ARRAY_TASK_ID", ""),
             "restart_count": int(restarts) if restarts.isdecimal() else 0,
         }
-    return {
-        "scheduler": "local",
-        "cluster": "",
-        "job_id": environment.get("SUBMITIT_LOCAL_JOB_ID") or str(os.getpid()),
-        "array_job_id": "",
-        "array_task_id": "",
-        "restart_count": 0,
-    }
+    return {**NO_JOB, "job_id": environment.get("SUBMITIT_LOCAL_JOB_ID") or str(os.getpid())}
 
 
 def read_device(kind: str, environment: Mapping[str, str]) -> Device:

@@ -193,7 +193,7 @@ class Outpost:
             images=Images(),
             harness_source=Path(__file__).resolve().parent.parent,
         )
-        standing = find_standing(folder, read_regular(folder.started), job, mark_of(job))
+        standing = find_standing(folder.started, read_regular(folder.started), job, mark_of(job))
         standing.check()
         return prepare(allocation, job, _ErrorLog(), standing)
 

@@ -6,8 +6,9 @@ import contextlib
 import os
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 from ..common import plan
@@ -19,7 +20,7 @@ from ..processes import signals
 from ..processes.keeper import become_subreaper, shield
 from ..processes.marks import Mark, own_mark
 from . import machine
-from .attempt import run_attempt
+from .attempt import Outcome, run_attempt
 from .conditions import Conditions
 from .context import Context, Further
 from .data import WatchedData
@@ -37,12 +38,12 @@ DONE = 0
 ALREADY_STARTED = 3
 CANNOT_RUN = 4
 _SIGNALLED = 128
-_ALL_DONE = "done"
+ALL_DONE = "done"
 """Reason in ended.json when every attempt was made; any other reason is the ending of those that were not."""
 
 
 @dataclass(slots=True, kw_only=True)
-class _Account:
+class Account:
     """What ended.json will say of an allocation; filled as it goes."""
 
     began: float
@@ -66,7 +67,8 @@ class Job:
     harness_source: Path
 
 
-def _complain(path: Path, text: str) -> None:
+def complain(path: Path, text: str) -> None:
+    """Say on the job's own log what is wrong with an allocation."""
     print(f"{path}: {text}", file=sys.stderr, flush=True)  # noqa: T201 - the job's own log
 
 
@@ -75,7 +77,8 @@ def mark_of(job: Job) -> Mark:
     return own_mark(machine.read_boot_id(), str(job.identity["job_id"]))
 
 
-def _started_bytes(allocation: plan.Allocation, job: Job, mark: Mark) -> bytes:
+def started_bytes(allocation: plan.Allocation, job: Job, mark: Mark) -> bytes:
+    """Return the bytes of started.json."""
     return dump_json(
         {
             "format": "started/1",
@@ -90,7 +93,8 @@ def _started_bytes(allocation: plan.Allocation, job: Job, mark: Mark) -> bytes:
     )
 
 
-def _ended_bytes(allocation: plan.Allocation, reason: str, account: _Account) -> bytes:
+def ended_bytes(allocation: plan.Allocation, reason: str, account: Account) -> bytes:
+    """Return the bytes of ended.json."""
     wall_s = time.monotonic() - account.began
     return dump_json(
         {
@@ -167,7 +171,26 @@ def prepare(allocation: plan.Allocation, job: Job, log: HarnessLog, standing: St
     )
 
 
-def _run_attempts(allocation: plan.Allocation, job: Job, log: HarnessLog, account: _Account, standing: Standing) -> str:
+def make_attempt(context: Context, planned: plan.PlannedAttempt, account: Account) -> Outcome:
+    """Make one attempt, if the allocation may go on.
+
+    Raises:
+        EndedError: It may not.
+        InterruptedAttemptError: A signal came before it.
+    """
+    context.signals.check()
+    context.standing.check()
+    if changes := context.conditions.changes():
+        text = f"{'; '.join(changes)}: changed by a side, and cannot be restored"
+        raise EndedError(Ending.HARNESS_ERROR, text)
+    outcome = run_attempt(context, planned)
+    account.sides_s += outcome.sides_s
+    account.receipts[planned.name] = outcome.receipt_sha256
+    context.log.write(f"{planned.name}: {outcome.ending} {outcome.reason}".rstrip())
+    return outcome
+
+
+def _run_attempts(allocation: plan.Allocation, job: Job, log: HarnessLog, account: Account, standing: Standing) -> str:
     """Make all attempts; return the reason for ended.json.
 
     Raises:
@@ -179,22 +202,22 @@ def _run_attempts(allocation: plan.Allocation, job: Job, log: HarnessLog, accoun
     context = prepare(allocation, job, log, standing)
     with contextlib.closing(context.further):
         for planned in allocation.attempts:
-            job.signals.check()
-            standing.check()
-            if changes := job.conditions.changes():
-                text = f"{'; '.join(changes)}: changed by a side, and cannot be restored"
-                raise EndedError(Ending.HARNESS_ERROR, text)
-            outcome = run_attempt(context, planned)
-            account.sides_s += outcome.sides_s
-            account.receipts[planned.name] = outcome.receipt_sha256
-            log.write(f"{planned.name}: {outcome.ending} {outcome.reason}".rstrip())
+            make_attempt(context, planned, account)
     # A signal during the last attempt left nothing undone.
-    return _ALL_DONE
+    return ALL_DONE
 
 
-def _conclude(allocation: plan.Allocation, job: Job, log: HarnessLog, account: _Account, standing: Standing) -> str:
+def conclude(work: Callable[[], str], job: Job, log: HarnessLog, account: Account) -> str:
+    """Do the work of an allocation; return why it ended.
+
+    Args:
+        work: Makes the attempts, and returns the reason.
+        job: The job.
+        log: Where it is told what stopped it.
+        account: Gets the detail.
+    """
     try:
-        return _run_attempts(allocation, job, log, account, standing)
+        return work()
     except InterruptedAttemptError:
         ending, account.detail = job.signals.meaning()
         return ending
@@ -212,12 +235,12 @@ def _conclude(allocation: plan.Allocation, job: Job, log: HarnessLog, account: _
         return Ending.NO_SPACE if is_no_space(error) else Ending.HARNESS_ERROR
 
 
-def find_standing(folder: AllocationFolder, written: bytes, job: Job, mark: Mark) -> Standing:
+def find_standing(started: Path, written: bytes, job: Job, mark: Mark) -> Standing:
     """Return what an allocation is as it begins on this node.
 
     Args:
-        folder: The allocation's.
-        written: What its started.json must go on saying.
+        started: Its started.json, or what a command wrote that goes on with it.
+        written: What that must go on saying.
         job: The job.
         mark: Of this harness.
     """
@@ -227,7 +250,7 @@ def find_standing(folder: AllocationFolder, written: bytes, job: Job, mark: Mark
         job.signals.check()
 
     return Standing(
-        started=folder.started,
+        started=started,
         written=written,
         job=job.identity,
         mark=mark,
@@ -247,25 +270,63 @@ def run_allocation(path: Path, job: Job) -> int:
     Returns:
         An exit code.
     """
-    account = _Account(began=time.monotonic())
+    account = Account(began=time.monotonic())
     try:
         allocation = plan.parse_allocation(path.read_bytes(), path.parent.name)
     except (OSError, ValueError) as error:
-        _complain(path, str(error))
+        complain(path, str(error))
         return CANNOT_RUN
     folder = AllocationFolder(path.parent)
     mark = mark_of(job)
-    written = _started_bytes(allocation, job, mark)
+    written = started_bytes(allocation, job, mark)
     try:
         write_new(folder.started, written)
     except FileExistsError:
-        _complain(path, f"another job has begun it: {folder.started} is there; nothing was touched")
+        complain(path, f"another job has begun it: {folder.started} is there; nothing was touched")
         return ALREADY_STARTED
     log = HarnessLog(folder.log)
-    reason = _conclude(allocation, job, log, account, find_standing(folder, written, job, mark))
+    standing = find_standing(folder.started, written, job, mark)
+    reason = conclude(lambda: _run_attempts(allocation, job, log, account, standing), job, log, account)
     log.write(f"ended: {reason}")
-    write_new(folder.ended, _ended_bytes(allocation, reason, account))
-    return DONE if reason == _ALL_DONE else CANNOT_RUN
+    write_new(folder.ended, ended_bytes(allocation, reason, account))
+    return DONE if reason == ALL_DONE else CANNOT_RUN
+
+
+@contextlib.contextmanager
+def working(environment: Mapping[str, str], identity: dict[str, object], explain: signals.Explain) -> Iterator[Job]:
+    """Become the harness of a job: hear its signals, and have a private folder, which goes when the context is left.
+
+    Args:
+        environment: This process's own.
+        identity: The scheduler's names for the job.
+        explain: What a signal means.
+    """
+    heard = signals.Signals()
+    heard.install(explain)
+    become_subreaper()
+    shield()
+    workspace = Workspace.create()
+    try:
+        yield Job(
+            environment=environment,
+            identity=identity,
+            workspace=workspace,
+            signals=heard,
+            conditions=Conditions.now(),
+            images=Images(),
+            harness_source=Path(__file__).resolve().parent.parent,
+        )
+    finally:
+        workspace.remove()
+
+
+def run_all(job: Job, work: Iterator[Callable[[], int]]) -> int:
+    """Run allocations one after the other until one is interrupted; return the exit code."""
+    code = DONE
+    for run in work:
+        if job.signals.received is None:
+            code = max(code, run())
+    return code if job.signals.received is None else _SIGNALLED + job.signals.received
 
 
 def main(paths: list[str]) -> int:
@@ -274,28 +335,9 @@ def main(paths: list[str]) -> int:
     Args:
         paths: Their allocation.json files.
     """
-    heard = signals.Signals()
     environment = dict(os.environ)
     identity = machine.read_job(environment)
     on_slurm = identity["scheduler"] == "slurm"
-    heard.install(signals.slurm_explainer(environment, time.time) if on_slurm else signals.explain_locally)
-    become_subreaper()
-    shield()
-    workspace = Workspace.create()
-    job = Job(
-        environment=environment,
-        identity=identity,
-        workspace=workspace,
-        signals=heard,
-        conditions=Conditions.now(),
-        images=Images(),
-        harness_source=Path(__file__).resolve().parent.parent,
-    )
-    code = DONE
-    try:
-        for path in paths:
-            if heard.received is None:
-                code = max(code, run_allocation(Path(path), job))
-    finally:
-        workspace.remove()
-    return code if heard.received is None else _SIGNALLED + heard.received
+    explain = signals.slurm_explainer(environment, time.time) if on_slurm else signals.explain_locally
+    with working(environment, identity, explain) as job:
+        return run_all(job, (partial(run_allocation, Path(path), job) for path in paths))

@@ -57,6 +57,12 @@ class Inputs:
     state: tuple[StateInput, ...]
     batches: tuple[BatchInput, ...]
 
+    @property
+    def digests(self) -> list[str]:
+        """Digests of all files, each once."""
+        found = [*(one.sha256 for one in self.state), *(one.sha256 for one in self.batches)]
+        return list(dict.fromkeys(found))
+
     def to_bytes(self) -> bytes:
         """Return the document."""
         return dump_json(
@@ -208,9 +214,8 @@ def verify_files(inputs: Inputs, folder: InputsFolder, private: Path | None, pat
         EndedError: A file is not there, or not what its digest says.
     """
     target = folder if private is None else InputsFolder(private)
-    digests = [*(one.sha256 for one in inputs.state), *(one.sha256 for one in inputs.batches)]
     files: dict[str, VerifiedFile] = {}
-    for sha256 in dict.fromkeys(digests):
+    for sha256 in inputs.digests:
         path = folder.tensors(sha256)
         try:
             if private is not None:
@@ -244,6 +249,19 @@ def keep_file(file: TensorFile, folder: InputsFolder) -> None:
     finally:
         file.path.unlink()
     sync_folder(folder.root)
+
+
+def keep_again(source: Path, path: Path, sha256: str) -> None:
+    """Give a file that was made again its place; one that is there already is verified.
+
+    Raises:
+        EndedError: What is there is not what its name says.
+    """
+    try:
+        os.link(source, path)
+    except FileExistsError:
+        if (found := verify(path).sha256) != sha256:
+            raise _spoilt(path, f"has the SHA-256 {found}") from None
 
 
 def verify_kept(digests: Iterable[str], folder: InputsFolder) -> None:

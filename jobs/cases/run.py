@@ -39,6 +39,8 @@ class CaseRecord:
     inputs_sha256: str
     is_shared: bool
     is_serialized: bool
+    made_inputs: bool = False
+    """Whether its canonical inputs were made again on this machine."""
     findings: Findings = field(default_factory=Findings)
     layouts: Layouts = field(default_factory=Layouts)
     tally: Tally = field(default_factory=Tally)
@@ -72,6 +74,7 @@ class CaseRecord:
             # Two halves for each of two sides.
             "staging_bytes": 4 * self.transport.half_bytes,
             "comparer_bytes": self.comparer_bytes,
+            **({"made_inputs": True} if self.made_inputs else {}),
         }
 
 

@@ -52,6 +52,19 @@ class AllocationFolder:
         """What the harness did, line by line."""
         return self.root / "harness.log"
 
+    @property
+    def calls(self) -> Path:
+        """Folder of what each command that went on with a detached allocation left."""
+        return self.root / "calls"
+
+    def call(self, number: int) -> Path:
+        """Written as a command begins."""
+        return self.calls / f"{number}.json"
+
+    def call_ended(self, number: int) -> Path:
+        """Written as it leaves in order."""
+        return self.calls / f"{number}.ended.json"
+
 
 @dataclass(frozen=True, slots=True)
 class AttemptFolder:
@@ -134,6 +147,22 @@ def allocation_folder(home: Path, allocation: str) -> AllocationFolder:
     return AllocationFolder(home / "allocations" / allocation)
 
 
+def manifest_path(home: Path) -> Path:
+    """Return the manifest of a home: what was frozen before a candidate, the baseline among it."""
+    return home / "manifest.json"
+
+
+def candidate_manifest_path(home: Path, candidate: str) -> Path:
+    """Return the manifest of a candidate by its id.
+
+    Raises:
+        ValueError: That is no id.
+    """
+    if not _PART.fullmatch(candidate):
+        raise ValueError(f"not the id of a candidate: {candidate!r}")
+    return home / "frozen" / "candidates" / candidate / "manifest.json"
+
+
 def protocol_path(home: Path) -> Path:
     """Return the frozen protocol of a home."""
     return home / "protocol.json"
@@ -156,4 +185,4 @@ def frozen_paths(home: Path) -> tuple[Path, ...]:
     """Return what every allocation rests on and none may change: programs, rules and the manifest of the baseline."""
     frozen = home / "frozen"
     programs = (frozen / "acceptance", frozen / "harness", frozen / "verifier")
-    return (*programs, frozen / "campaign.toml", protocol_path(home), home / "manifest.json")
+    return (*programs, frozen / "campaign.toml", protocol_path(home), manifest_path(home))

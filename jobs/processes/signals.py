@@ -10,12 +10,14 @@ import select
 import signal
 import subprocess
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import TypeVar
+from typing import TypeAlias, TypeVar
 
 from ..common.endings import EndedError, Ending, InterruptedAttemptError
 from .lineage import is_below
 
 T = TypeVar("T")
+Explain: TypeAlias = Callable[[signal.Signals], tuple[Ending, str]]
+"""Returns what a signal means for an attempt: an ending and its reason."""
 HEARD = (signal.SIGTERM, signal.SIGUSR2, signal.SIGINT, signal.SIGHUP)
 _BLOCKED = (*HEARD, signal.SIGCONT)
 """Who was stopped hears that it shall go on, but not that it was stopped."""
@@ -44,7 +46,7 @@ class Signals:
 
     def __init__(self) -> None:
         self._first: signal.Signals | None = None
-        self._explain: Callable[[signal.Signals], tuple[Ending, str]] = explain_locally
+        self._explain: Explain = explain_locally
         self._meaning: tuple[Ending, str] | None = None
         self._is_watching = False
         self._is_deferring = False
@@ -53,7 +55,7 @@ class Signals:
         self.fd = _open_signal_fd(_BLOCKED)
         """Readable while a signal waits to be fetched."""
 
-    def install(self, explain: Callable[[signal.Signals], tuple[Ending, str]]) -> None:
+    def install(self, explain: Explain) -> None:
         """Take the signals over.
 
         Args:
@@ -290,7 +292,7 @@ def slurm_explainer(
     environment: Mapping[str, str],
     now: Callable[[], float],
     ask: Callable[[str], dict[str, str]] = ask_slurm,
-) -> Callable[[signal.Signals], tuple[Ending, str]]:
+) -> Explain:
     """Return what explains a signal within one Slurm job.
 
     Args:
