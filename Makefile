@@ -11,6 +11,9 @@ DEMO := build/demo
 CORPUS := build/corpus
 GOLDEN ?= /srv/campaign-golden
 PYTEST := $(BIN)/python -m pytest
+SPENT := --spent 15
+# Three workers for two cores: one has the tests of the cluster, which mostly wait.
+SHARED := -n 3 --dist loadfile $(SPENT)
 
 .PHONY: help setup demo test test-slow lint type check bench bench-slurm golden golden-campaign wheel-check lock slurm-install slurm-up slurm-down clean
 
@@ -41,13 +44,12 @@ demo: $(STAMP) $(CORPUS)/train.bin ## Freeze, submit, collect and report a small
 
 test: $(STAMP) ## Run the tests, the real-Slurm ones included where the machine can boot a cluster
 	@$(BIN)/python tools/slurm_ready.py
-	$(PYTEST) -n 2 --dist loadfile -m "not slow and not slurm and not alone"
-	$(PYTEST) -m "not slow and (slurm or alone)"
+	$(PYTEST) $(SHARED) -m "not slow"
 
 test-slow: $(STAMP) ## Run the long tests: faults, scale, kills, tampering
 	@$(BIN)/python tools/slurm_ready.py
-	$(PYTEST) -n 2 --dist loadfile -m "slow and not slurm and not alone" --timeout 1200
-	$(PYTEST) -m "slow and (slurm or alone)" --timeout 1200
+	$(PYTEST) $(SHARED) -m "slow and not alone" --timeout 1200
+	$(PYTEST) $(SPENT) -m "slow and alone" --timeout 1200 tests/slow
 
 lint: $(STAMP) ## Check format and lint
 	$(BIN)/ruff format --check .

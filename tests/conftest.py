@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -12,6 +13,8 @@ from hypothesis import settings
 from campaign.freezing.reachability import check
 from campaign.judging.evaluation import run_program_often
 from tests.support.remembering import FOLDER, remembering
+from tests.support.sharing import Sharing, order_of
+from tests.support.spent import Spending
 
 Golden = Callable[[Path, bytes], None]
 
@@ -22,6 +25,27 @@ settings.load_profile("campaign")
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--update-golden", action="store_true", help="rewrite golden files instead of comparing")
+    parser.addoption("--spent", type=int, default=0, metavar="N", help="print what the N dearest files took")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if most := config.getoption("--spent"):
+        config.pluginmanager.register(Spending(most))
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> Sharing:
+    config.option.loadscopereorder = False  # the order is that of the next function
+    return Sharing(config, log)
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    if item.get_closest_marker("alone") and "PYTEST_XDIST_WORKER" in os.environ:
+        pytest.fail("this test is marked alone, and others run beside it: see the Makefile")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    items.sort(key=lambda item: order_of(item.nodeid))
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -21,7 +21,7 @@ from tests.support.tinylm_faults import (
     Training,
 )
 
-pytestmark = [pytest.mark.slow, pytest.mark.alone]
+pytestmark = pytest.mark.slow
 RECIPES = {"calm": CALM, "slow": SLOW, "lively": LIVELY}
 TABLES = """
 [convergence]
