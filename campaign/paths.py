@@ -351,6 +351,11 @@ class HomePaths:
         return AttemptPaths(self.root / place)
 
     @property
+    def incoming(self) -> Path:
+        """``attempts/.ingest.tmp``: what comes back of a bundle before it counts; laid out like a home."""
+        return self.attempts / ".ingest.tmp"
+
+    @property
     def inputs(self) -> Path:
         """Folder of the canonical initial states and exact input batches of the cases, by digest."""
         return self.root / "inputs"

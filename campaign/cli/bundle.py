@@ -8,13 +8,15 @@ from typing import get_args
 
 import click
 
-from campaign.cli.options import absolute, home_option, json_option
+from campaign.cli.options import absolute, home_option, json_option, require_yes
 from campaign.cli.output import Output
+from campaign.detached.ingest import Ingestion, abandon, away, find_bundle, ingest
 from campaign.detached.write import Asked, write_bundle
 from campaign.documents import Phase
 from campaign.errors import ExitCode
 from campaign.frozen import read_frozen
 from campaign.paths import HomePaths
+from campaign.record.amendments import require_text
 from campaign.submission import text
 from campaign.submission.choose import find_candidate
 from campaign.submission.desk import Wish, open_desk
@@ -106,3 +108,67 @@ def write(
         )
     output.result("\n".join(lines), value)
     return ExitCode.TAMPERED if order.refused else ExitCode.DONE
+
+
+@command.command("ingest")
+@click.argument("paths", type=click.Path(path_type=Path), nargs=-1, required=True, metavar="PATH...")
+@home_option
+@json_option
+def take_in(*, home: HomePaths, output: Output, paths: tuple[Path, ...]) -> None:
+    """Take in what came of bundles: each PATH is a bundle's folder, or an archive that `run.py --pack` wrote.
+
+    Everything is checked first, and nothing of a PATH is taken if anything in it is wrong. The same results may be
+    ingested again, and later ones of the same bundle, too.
+    """
+    desk = open_desk(home, read_frozen(home), time.time)
+    done = []
+    for path in paths:
+        done.append((path, ingest(desk, absolute(path))))
+        for name in done[-1][1].lost:
+            output.note(f"left no receipt: {name}")
+    value = [{"path": str(path), **_ingestion(one)} for path, one in done]
+    output.result("\n".join(_said(path, one) for path, one in done), value)
+
+
+def _ingestion(one: Ingestion) -> dict[str, object]:
+    return {
+        "bundle": one.bundle,
+        "files": one.num_new,
+        "receipts": list(one.receipts),
+        "lost": list(one.lost),
+        "away": list(one.away),
+        "left": one.num_left,
+        "left_bytes": one.left_bytes,
+        "complete": one.is_complete,
+    }
+
+
+def _said(path: Path, one: Ingestion) -> str:
+    left = f", {one.num_left} files ({one.left_bytes} bytes) left behind" if one.num_left else ""
+    rest = "nothing of it is away any more" if one.is_complete else f"{len(one.away)} attempt(s) are still away"
+    return f"{path}: bundle {one.bundle}: {len(one.receipts)} new receipt(s), {one.num_new} new files{left}; {rest}"
+
+
+@command.command("abandon")
+@click.argument("bundle", metavar="ID")
+@click.option("--reason", required=True, help="Why; kept in the ledger and shown in the report.")
+@click.option("--yes", is_flag=True, allow_from_autoenv=False, help="Do not ask.")
+@home_option
+@json_option
+def give_up(*, home: HomePaths, output: Output, bundle: str, reason: str, yes: bool) -> None:
+    """Give up what has not come back of bundle ID: its attempts end as `cancelled`, and its results are refused.
+
+    What was ingested of it stays. The first digits of the id are enough.
+    """
+    said_why = require_text(reason, "--reason")
+    desk = open_desk(home, read_frozen(home), time.time)
+    history = desk.history()
+    submission = find_bundle(history, bundle)
+    name = submission.submitted.job if submission.submitted is not None else ""
+    number = sum(1 for _ in away(history, submission))
+    if number and not yes:
+        output.note(f"this gives up {number} attempt(s) in bundle {name}, whose results are refused from then on")
+        require_yes("abandoning", f"Abandon bundle {name}?")
+    ended = abandon(desk, name, said_why)
+    said = f"bundle {name}: {len(ended)} attempt(s) cancelled" if ended else f"bundle {name}: nothing of it is away"
+    output.result(said, {"bundle": name, "attempts": list(ended), "reason": said_why})

@@ -17,6 +17,7 @@ from pathlib import Path
 
 from campaign import documents, files
 from campaign.collection.inputs import Stamp
+from campaign.collection.left import NOTHING, LeftBehind
 from campaign.collection.sealed import Finding, is_leftover
 from campaign.errors import EvidenceError
 from campaign.paths import AttemptPaths, CheckpointPaths, is_checkpoint
@@ -36,17 +37,18 @@ class SavedFile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Saved:
-    """One checkpoint whose document is right and whose files are those that it lists."""
+    """One checkpoint whose document is right and whose files are those that it lists, or were left behind as such."""
 
     sha256: str
     """Of its checkpoint.json."""
     document: documents.Checkpoint
     files: tuple[SavedFile, ...]
+    """Those that are here."""
 
     @property
     def num_bytes(self) -> int:
         """Size of all files together, checkpoint.json left out."""
-        return sum(file.num_bytes for file in self.files)
+        return sum(file.bytes for file in self.document.files)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -154,12 +156,13 @@ def _walk(folder: Path) -> Iterator[tuple[str, os.stat_result]]:
 
 
 def _check_files(
-    folder: CheckpointPaths, listed: Sequence[documents.CheckpointFile]
+    folder: CheckpointPaths, listed: Sequence[documents.CheckpointFile], left: LeftBehind
 ) -> tuple[tuple[SavedFile, ...], list[Finding]]:
     """Compare what is below files/ with what the document lists, but for the content."""
     wanted = {file.name: file for file in listed}
     above = {parent.as_posix() for name in wanted for parent in Path(name).parents}
-    present = dict(_walk(folder.files))
+    # Where all of it was left behind, so was the folder.
+    present = dict(_walk(folder.files)) if os.path.lexists(folder.files) else {}
     findings: list[Finding] = []
     saved: list[SavedFile] = []
     for name, found in present.items():
@@ -179,11 +182,12 @@ def _check_files(
     findings += [
         Finding(where=str(folder.files / name), what="its checkpoint.json lists it, and it is gone")
         for name in sorted(set(wanted) - set(present))
+        if not left.covers(folder.files / name, wanted[name].sha256, wanted[name].bytes)
     ]
     return tuple(saved), findings
 
 
-def _read_one(folder: CheckpointPaths, owner: Owner) -> tuple[Saved | None, list[Finding]]:
+def _read_one(folder: CheckpointPaths, owner: Owner, left: LeftBehind) -> tuple[Saved | None, list[Finding]]:
     where = str(folder.document)
     findings = [
         Finding(where=str(folder.root / name), what="no part of a checkpoint")
@@ -197,21 +201,25 @@ def _read_one(folder: CheckpointPaths, owner: Owner) -> tuple[Saved | None, list
     findings += [Finding(where=where, what=fault) for fault in faults]
     if names:
         return None, findings
-    if folder.files.is_symlink() or not folder.files.is_dir():
+    is_left = not os.path.lexists(folder.files) and left.number_below(folder.files) > 0
+    if folder.files.is_symlink() or not (folder.files.is_dir() or is_left):
         return None, [*findings, Finding(where=str(folder.files), what="not a folder")]
-    saved, found = _check_files(folder, document.files)
+    saved, found = _check_files(folder, document.files, left)
     findings += found
     if findings:
         return None, findings
     return Saved(sha256=files.sha256_bytes(data), document=document, files=saved), []
 
 
-def read_checkpoints(folder: AttemptPaths, owner: Owner) -> tuple[dict[int, Saved], tuple[Finding, ...]]:
+def read_checkpoints(
+    folder: AttemptPaths, owner: Owner, left: LeftBehind = NOTHING
+) -> tuple[dict[int, Saved], tuple[Finding, ...]]:
     """Read and check the checkpoints of one segment, but for the content of what the side saved.
 
     Args:
         folder: The segment's folder.
         owner: What they must say.
+        left: What was left behind where the segment was made.
 
     Returns:
         Those that are right, by update in order, and what is wrong with the others.
@@ -236,7 +244,7 @@ def read_checkpoints(folder: AttemptPaths, owner: Owner) -> tuple[dict[int, Save
     saved: dict[int, Saved] = {}
     for update in sorted(updates):
         try:
-            one, found = _read_one(folder.checkpoint(update), owner)
+            one, found = _read_one(folder.checkpoint(update), owner, left)
         except EvidenceError as error:
             one, found = None, [Finding(where=error.where, what=error.what)]
         findings += found

@@ -28,6 +28,7 @@ from campaign.collection.containers import check_containers
 from campaign.collection.database import AttemptRecord, Stored
 from campaign.collection.inputs import check_folder
 from campaign.collection.interpreters import Sealed, check_interpreters
+from campaign.collection.left import LeftBehind
 from campaign.collection.records import record_of, run_record, segment_of
 from campaign.collection.reuse import Care, Memory, Remembered, is_settled
 from campaign.collection.sealed import Finding, TamperedError, is_leftover
@@ -204,7 +205,7 @@ def _take_run(plans: Plans, whole: Whole, tries: Sequence[Try], found: _Found) -
     for one in tries:
         owner = chains.owner_of(plans.frozen, recipe, slot, one.attempt)
         # What a segment that is under way writes is looked at once it has ended.
-        saved, faults = ({}, ()) if one.is_open else read_checkpoints(one.folder, owner)
+        saved, faults = ({}, ()) if one.is_open else read_checkpoints(one.folder, owner, plans.left)
         findings += faults
         at = plans.planned_at[one.attempt.allocation]
         link = Link(attempt=one.attempt, planned_at=at, folder=one.folder, sealed=one.sealed, checkpoints=saved)
@@ -297,6 +298,7 @@ def read_home(
         planned_at={name: entry.at for name, entry in acts.first_intents(entries).items()},
         known=known,
         memory=memory or Memory(),
+        left=LeftBehind(root=paths.root, files=history.left),
     )
     for whole, attempts in groupby(_intended(history), key=lambda one: (one.slot, one.attempt)):
         _read_attempt(plans, whole, list(attempts), found)
@@ -484,7 +486,7 @@ def _memory(
     return Memory(care=care, tries=tries)
 
 
-def _check_inputs(paths: HomePaths, frozen: Frozen, session: Session, found: _Found) -> None:
+def _check_inputs(paths: HomePaths, frozen: Frozen, session: Session, found: _Found, left: LeftBehind) -> None:
     """Check the files below inputs/; one that is as it was when its digest was found right is not hashed again."""
     known = database.stored_stamps(session)
     protocol, slots = frozen.protocol, frozen.slots()
@@ -492,7 +494,7 @@ def _check_inputs(paths: HomePaths, frozen: Frozen, session: Session, found: _Fo
     refused = [slots[slot] for slot, _ in found.refused if slot in slots]
     is_open = found.book.is_open or any(records_inputs(slot, protocol) for slot in refused)
     is_open &= protocol.numerical is not None
-    findings, stamps = check_folder(paths, found.book.pilots, known, is_open=is_open)
+    findings, stamps = check_folder(paths, found.book.pilots, known, is_open=is_open, left=left)
     found.findings.extend(findings)
     if stamps != known:
         database.store_stamps(session, stamps)
@@ -574,7 +576,7 @@ def collect(paths: HomePaths, ledger: Ledger, *, rebuild: bool = False, care: Ca
         _check_checkpoints(paths, session, found)
         conflicts, has_changed = _store(paths, session, found, stored)
         _remember(paths, session, found, {} if has_changed else stored)
-        _check_inputs(paths, frozen, session, found)
+        _check_inputs(paths, frozen, session, found, LeftBehind(root=paths.root, files=history.left))
         if has_changed:
             stored = database.stored_attempts(session)
             digest = database.digest(session, stored)

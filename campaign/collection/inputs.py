@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from campaign import files
+from campaign.collection.left import NOTHING, LeftBehind
 from campaign.collection.sealed import Finding, is_leftover
 from campaign.documents import Inputs, NumericalRules, Protocol
 from campaign.errors import EvidenceError
@@ -132,7 +133,12 @@ def _look(path: Path, num_bytes: int | None, known: Stamp | None) -> Stamp:
 
 
 def check_folder(
-    paths: HomePaths, pilots: Sequence[PilotInputs], known: Mapping[str, Stamp], *, is_open: bool
+    paths: HomePaths,
+    pilots: Sequence[PilotInputs],
+    known: Mapping[str, Stamp],
+    *,
+    is_open: bool,
+    left: LeftBehind = NOTHING,
 ) -> tuple[tuple[Finding, ...], dict[str, Stamp]]:
     """Check inputs/ against what the pilots listed.
 
@@ -144,6 +150,7 @@ def check_folder(
         known: Stamps of the files whose digest was found right before, by name.
         is_open: Whether a pilot is under way, or ended before it could list what it had written: what nobody lists may
             then be its.
+        left: What was left behind where pilots were made.
 
     Returns:
         The findings, and the stamps of the files that are right.
@@ -154,6 +161,7 @@ def check_folder(
     findings = [
         Finding(where=str(paths.inputs / name), what="a completed pilot lists it, and it is gone")
         for name in sorted(set(needed) - set(present))
+        if not _is_left(paths.inputs / name, needed[name], left)
     ]
     stamps: dict[str, Stamp] = {}
     for name, path in present.items():
@@ -167,6 +175,11 @@ def check_folder(
         elif not is_leftover(name) and not (is_open and _NAME.fullmatch(name)):
             findings.append(Finding(where=str(path), what="no pilot listed it"))
     return tuple(findings), stamps
+
+
+def _is_left(path: Path, num_bytes: int | None, left: LeftBehind) -> bool:
+    """Return whether a file of tensors was left behind; the list of them never is."""
+    return num_bytes is not None and left.covers(path, path.name.partition(".")[0], num_bytes)
 
 
 def check_before_use(paths: HomePaths, listings: Iterable[str], known: Mapping[str, Stamp]) -> dict[str, Stamp]:

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from acceptance import formats
 from campaign import documents, files
+from campaign.collection.left import NOTHING, LeftBehind
 from campaign.errors import EvidenceError
 from campaign.frozen import Frozen
 from campaign.paths import INPUTS, TENSORS, AllocationPaths, AttemptPaths
@@ -94,6 +95,8 @@ class SealedAttempt:
     """Rows by file name, for the files that are evidence tables."""
     kept: Mapping[str, bytes]
     """The very bytes that were checked of the files which stay with the attempt and are looked into: see `KEPT`."""
+    left: frozenset[str] = frozenset()
+    """Names of those that were left behind on the machine: their digests alone are known."""
     is_stored: bool = False
     """Whether the cache holds the rows of this very receipt: then they were not parsed again, ``tables`` is empty."""
 
@@ -222,13 +225,20 @@ def _parse_table(data: bytes, sealed: documents.SealedFile, place: str) -> tuple
     return rows, found
 
 
+def can_be_left(name: str) -> bool:
+    """Return whether no collection needs the content of a sealed file of an attempt: what was printed, and tensors."""
+    return name == TENSORS or name.endswith(".log")
+
+
 def _read_files(
-    folder: AttemptPaths, receipt: documents.Receipt, *, is_stored: bool
+    folder: AttemptPaths, receipt: documents.Receipt, *, is_stored: bool, left: frozenset[str]
 ) -> tuple[dict[str, Sequence[formats.Row]], dict[str, bytes], list[Finding]]:
     tables: dict[str, Sequence[formats.Row]] = {}
     kept: dict[str, bytes] = {}
     findings: list[Finding] = []
     for sealed in receipt.files:
+        if sealed.name in left:
+            continue
         place = f"{folder.root}/{sealed.name}"
         data, found = _read_sealed(place, sealed, folder.receipt)
         if sealed.name == formats.ATTEMPTS.file:
@@ -242,7 +252,12 @@ def _read_files(
 
 
 def read_attempt(
-    folder: AttemptPaths, expected: Expected, *, receipt: bytes | None = None, stored_sha256: str = ""
+    folder: AttemptPaths,
+    expected: Expected,
+    *,
+    receipt: bytes | None = None,
+    stored_sha256: str = "",
+    left: LeftBehind = NOTHING,
 ) -> tuple[SealedAttempt | None, tuple[Finding, ...]]:
     """Read and check one attempt that has a receipt, or one segment of an attempt at a run.
 
@@ -253,6 +268,7 @@ def read_attempt(
         expected: What the plan says of it.
         receipt: Its receipt, if that was read; None to read it.
         stored_sha256: Digest of the receipt whose rows the cache holds; empty where it holds none.
+        left: What was left behind where the attempt was made.
 
     Returns:
         The attempt, or None and every reason why it cannot be taken.
@@ -271,7 +287,12 @@ def read_attempt(
         *_check_listing(folder, said, expected.planned),
     ]
     is_stored = receipt_sha256 == stored_sha256
-    tables, kept, found = _read_files(folder, said, is_stored=is_stored)
+    absent = frozenset(
+        one.name
+        for one in said.files
+        if can_be_left(one.name) and left.covers(folder.root / one.name, one.sha256, one.bytes)
+    )
+    tables, kept, found = _read_files(folder, said, is_stored=is_stored, left=absent)
     findings.extend(found)
     if findings:
         return None, tuple(findings)
@@ -282,6 +303,7 @@ def read_attempt(
         receipt_sha256=receipt_sha256,
         tables=tables,
         kept=kept,
+        left=absent,
         is_stored=is_stored,
     ), ()
 

@@ -13,6 +13,7 @@ from acceptance.formats import Ending
 from campaign import documents, files
 from campaign.collection import runs
 from campaign.collection.cases import check_attempt
+from campaign.collection.left import NOTHING, LeftBehind
 from campaign.collection.reuse import Care, Look, Memory, look_at
 from campaign.collection.sealed import Finding, SealedAttempt, check_job, expect, read_attempt, read_unchanged
 from campaign.errors import EvidenceError
@@ -41,6 +42,8 @@ class Plans:
     """Where each allocation's own files are, by its id."""
     memory: Memory = field(default_factory=Memory)
     """What an earlier collection found right."""
+    left: LeftBehind = NOTHING
+    """What bundles left behind."""
 
     def place(self, allocation: str) -> AllocationPaths:
         """Return where an allocation's own files are."""
@@ -164,6 +167,20 @@ def _read_receipt(place: AllocationPaths, attempt: acts.Attempt, folder: Attempt
     return receipt
 
 
+def _require_returned(plans: Plans, attempt: acts.Attempt, folder: AttemptPaths) -> None:
+    """Refuse what an attempt of a bundle cannot have left here by itself: an ingestion was killed, or it was put there.
+
+    Raises:
+        EvidenceError: The ledger does not say that it came back.
+    """
+    if not plans.history.is_detached(attempt.allocation) or plans.history.is_returned(attempt.key):
+        return
+    for path in (folder.receipt, folder.start):
+        if os.path.lexists(path):
+            hint = "campaign bundle ingest PATH, once more"
+            raise EvidenceError("no act of the ledger says that it was ingested", where=str(path), hint=hint)
+
+
 def _read_start(folder: AttemptPaths) -> documents.Start | None:
     if not folder.start.exists():
         return None
@@ -187,6 +204,7 @@ def read_try(plans: Plans, attempt: acts.Attempt) -> Try:
     allocation = plans.place(attempt.allocation)
     known_allocation = plans.history.allocations[attempt.allocation]
     receipt = _read_receipt(allocation, attempt, folder)
+    _require_returned(plans, attempt, folder)
     if receipt is None:
         if seen := plans.history.sealed.get(attempt.key.receipt_name):
             word = "collected" if attempt.key.receipt_name in plans.known else "seen"
@@ -206,7 +224,7 @@ def read_try(plans: Plans, attempt: acts.Attempt) -> Try:
     remembered = plans.memory.tries.get(attempt.key)
     stored_sha256 = remembered.receipt_sha256 if remembered is not None else ""
     expected = expect(plans.frozen, planned, attempt.allocation)
-    sealed, findings = read_attempt(folder, expected, receipt=receipt, stored_sha256=stored_sha256)
+    sealed, findings = read_attempt(folder, expected, receipt=receipt, stored_sha256=stored_sha256, left=plans.left)
     if sealed is not None and sealed.receipt.ending is Ending.VOID:
         findings = (*findings, Finding(where=str(folder.receipt), what="no attempt can end void by itself"))
     elif sealed is not None:

@@ -46,6 +46,11 @@ SNAPSHOTS = {"baseline": "b" * 64, "candidate": "c" * 64}
 CANDIDATE = "c" + "c" * 12
 
 
+LOCAL_JOB = documents.JobIdentity(
+    scheduler="local", cluster="", job_id="1", array_job_id="", array_task_id="", restart_count=0
+)
+
+
 Order: TypeAlias = tuple[documents.SideName, ...]
 
 
@@ -340,6 +345,9 @@ class Home:
     loss: training.Loss = training.close
     """Final loss of a run."""
     allocations: int = 0
+    job: documents.JobIdentity = LOCAL_JOB
+    """What every attempt runs in."""
+    boot_id: str = "0000"
 
     @property
     def manifest(self) -> documents.Manifest:
@@ -604,12 +612,10 @@ class Home:
             protocol_sha256=_sha256_once(self.paths.protocol),
             harness_sha256=self.manifest.harness_sha256,
             snapshots={side: self._snapshot(side) for side in slot.order},
-            job=documents.JobIdentity(
-                scheduler="local", cluster="", job_id="1", array_job_id="", array_task_id="", restart_count=0
-            ),
+            job=self.job,
             host=documents.Host(
                 node=NODE,
-                boot_id="0000",
+                boot_id=self.boot_id,
                 kernel="6.1",
                 machine="x86_64",
                 cpu="Synthetic Processor",
