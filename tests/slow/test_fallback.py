@@ -87,8 +87,8 @@ TINYLM = (
 )
 
 
-def make_home(root: Path, **values: Any) -> Path:
-    """Freeze both sides, whose trees lie in a folder, and train them."""
+def make_home(root: Path, only: str = "*/run/*", **values: Any) -> Path:
+    """Freeze both sides, whose trees lie in a folder, and train them: all runs, or some."""
     corpus = root / "corpus"
     corpus.mkdir()
     for name, size in (("train.bin", 4001), ("val.bin", 700)):
@@ -98,7 +98,7 @@ def make_home(root: Path, **values: Any) -> Path:
     config.write_text(CONFIG.format(python=sys.executable, corpus=corpus, **values))
     expect(0, "freeze", config, "--home", home)
     expect(0, "freeze", "--candidate", "--config", config, "--home", home)
-    expect(0, "submit", "--home", home, "--only", "*/run/*", "--cluster", "local", "--wait", "--yes")
+    expect(0, "submit", "--home", home, "--only", only, "--cluster", "local", "--wait", "--yes")
     expect(0, "collect", "--home", home)
     return home
 
@@ -134,7 +134,7 @@ def test_both_backends_of_tinylm_resume_each_other(tmp_path: Path) -> None:
     for side in ("baseline", "candidate"):
         shutil.copytree(SOURCE, tmp_path / side, ignore=shutil.ignore_patterns("__pycache__"))
     sizes = {"targets": TINYLM_UPDATES * 4 * 3 * 16, "validation": 699, "updates": TINYLM_UPDATES}
-    home = make_home(tmp_path, baseline="native", candidate="fast", config=TINYLM, **sizes)
+    home = make_home(tmp_path, "*/run/*/s45", baseline="native", candidate="fast", config=TINYLM, **sizes)
     value = expect_json(0, "fallback", "--home", home)
     (act,) = tried(home)
     assert act.candidate_resumes
