@@ -133,7 +133,7 @@ def plain(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_both_backends_of_tinylm_resume_each_other(tmp_path: Path) -> None:
     for side in ("baseline", "candidate"):
         shutil.copytree(SOURCE, tmp_path / side, ignore=shutil.ignore_patterns("__pycache__"))
-    sizes = {"targets": TINYLM_UPDATES * 4 * 3 * 16, "validation": 699, "updates": TINYLM_UPDATES}
+    sizes: dict[str, Any] = {"targets": TINYLM_UPDATES * 4 * 3 * 16, "validation": 699, "updates": TINYLM_UPDATES}
     home = make_home(tmp_path, "*/run/*/s45", baseline="native", candidate="fast", config=TINYLM, **sizes)
     value = expect_json(0, "fallback", "--home", home)
     (act,) = tried(home)
