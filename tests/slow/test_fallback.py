@@ -126,7 +126,12 @@ def plain(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for side, source in (("baseline", TRAINER), ("candidate", trainer(MARKING))):
         (root / side).mkdir()
         (root / side / "adapter.py").write_text(source)
-    training = {"targets": targets(), "validation": 7, "updates": UPDATES, "config": '{ kind = "walk" }'}
+    training: dict[str, Any] = {
+        "targets": targets(),
+        "validation": 7,
+        "updates": UPDATES,
+        "config": '{ kind = "walk" }',
+    }
     return make_home(root, baseline="build", candidate="build", **training)
 
 
