@@ -138,6 +138,7 @@ class Session:
         """The execution path in words, and how often it ran."""
         return {
             **self._trainer.backend.description(),
+            **self._trainer.backend.counts(),
             **self._trainer.group.description(),
             "deterministic": determinism.in_words(),
             **self._trainer.executed(),

@@ -50,10 +50,16 @@ def combine_one_by_one(models: Sequence[Sequence[Tensor]], share: float) -> None
             parameter.lerp_(average, share)
 
 
-@torch.no_grad()
-def combine_stacked(stacked: Tensor, share: Tensor) -> None:
-    """Combine [workers, ...] in place by rolling the stack; share is a 0-d fp32 tensor on the same device."""
-    average = stacked.roll(1, 0).add_(stacked)
-    if stacked.size(0) > 2:
-        average += stacked.roll(-1, 0)
-    stacked.lerp_(average.div_(min(stacked.size(0), 3)), share)
+def ring(rows: Sequence[Tensor], share: Tensor) -> list[Tensor]:
+    """What a round makes of the parameters [size] of each worker; share is a 0-d fp32 tensor on the same device.
+
+    A share of 0 leaves what is finite as it is.
+    """
+    combined = []
+    for worker, row in enumerate(rows):
+        first, *rest = (rows[other] for other in neighbours(worker, len(rows)))
+        total = first
+        for other in rest:
+            total = total + other
+        combined.append(row.lerp(total / (len(rest) + 1), share) if rest else row)
+    return combined

@@ -1,4 +1,10 @@
-"""The fast backend: all workers as one stacked model, one fused optimizer, consensus by rolling the stack."""
+"""The fast backend: all workers as stacked models, in compiled regions and captured graphs where there is a GPU.
+
+An update is three stages: `begin` clears gradients, `micro` adds the gradients of one microbatch, and `update` clips,
+steps and combines. So an update of fewer microbatches than others needs nothing special, and other processes come in
+between the last microbatch and `update`. What differs from update to update is data on the device: the inputs, the
+numbers of targets, the position in the tables of the schedule, and whether workers step and combine.
+"""
 
 from collections.abc import Iterator, Sequence
 from typing import ClassVar
@@ -6,20 +12,41 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from tinylm import consensus, model, schedule
-from tinylm.config import Config
-from tinylm.data import Batch
+from tinylm import consensus, graphs, model, optim, regions, schedule
+from tinylm.config import ADAPT_WHILE_COMBINING, Config
+from tinylm.data import IGNORED, Batch
 from tinylm.model import EMBEDDING, HEAD
 from tinylm.parallel import ALONE, Group
 from tinylm.scaling import DeviceScale
-from tinylm.stacked import Arena, clip_per_worker, stacked_nats
-from tinylm.trainer import GRADIENTS, PARAMETERS, attention_kernel, autocast
+from tinylm.stacked import Arena, Arenas, Stack, divide
+from tinylm.trainer import DTYPES, GRADIENTS, PARAMETERS, attention_kernel
 
 MOST_KEPT = 64
+MOST_ROWS = 4096
+"""Rows of a worker's microbatch up to which workers are stacked: larger products keep a GPU busy one by one, and a
+stack of them would only hold more activations."""
+
+
+class Inputs:
+    """The microbatch that `micro` reads: int64 [workers, batch, context] twice, in one place for good."""
+
+    def __init__(self, config: Config, batch: int, device: torch.device) -> None:
+        shape = (config.workers, batch, config.context)
+        self.tokens = torch.zeros(shape, dtype=torch.int64, device=device)
+        self.targets = torch.full(shape, IGNORED, dtype=torch.int64, device=device)
+
+    def load(self, batch: Batch) -> None:
+        """Copy a microbatch there; what a smaller one leaves over predicts nothing."""
+        if batch.tokens.shape != self.tokens.shape:
+            self.tokens.zero_()
+            self.targets.fill_(IGNORED)
+        _, sequences, positions = batch.tokens.shape
+        self.tokens[:, :sequences, :positions].copy_(batch.tokens, non_blocking=True)
+        self.targets[:, :sequences, :positions].copy_(batch.targets, non_blocking=True)
 
 
 class Fast:
-    """Stacked workers. Learning rate, mixing share and target counts are device data; no step waits for the device."""
+    """Stacked workers. No step waits for the device."""
 
     name: ClassVar[str] = "fast"
 
@@ -28,66 +55,73 @@ class Fast:
         self._device = device
         initial = model.initial_state(config, seed)
         self._names = [*initial, HEAD] if config.tied else list(initial)
-        # The embedding has an arena of its own: a lookup across workers needs the rows of all workers without gaps.
-        embedding = {EMBEDDING: initial.pop(EMBEDDING)}
-        decayed = {name: tensor for name, tensor in initial.items() if model.decays(name)}
-        plain = {name: tensor for name, tensor in initial.items() if not model.decays(name)}
-        self._arenas = [
-            Arena(decayed, config.workers, weight_decay=config.weight_decay, device=device),
-            Arena(plain, config.workers, weight_decay=0.0, device=device),
-            Arena(embedding, config.workers, weight_decay=0.0, device=device),
-        ]
+        self._arenas = Arenas(initial, config, device=device, dtype=DTYPES[config.precision])
         steps = range(config.updates_total + 1)
         self._lr_table = _table([schedule.learning_rate(config, step) for step in steps], device)
         self._share_table = _table([schedule.mixing_share(config, step) for step in steps], device)
-        self._inverse: dict[tuple[int, ...], Tensor] = {}
+        self._position = torch.zeros(1, dtype=torch.int64, device=device)
+        self._switches = torch.zeros(2, device=device)
+        self._optimizer_step = torch.zeros(1, dtype=torch.float64, device=device)
+        self._betas = optim.BETAS
+        self._inverse, self._nats, self._losses, self._factors = (
+            torch.zeros(config.workers, device=device) for _ in range(4)
+        )
+        self._one, self._none_overflowed = torch.ones((), device=device), torch.zeros((), device=device)
+        self._inverses: dict[tuple[int, ...], Tensor] = {}
         self._scale = DeviceScale(config, device) if config.loss_scale else None
-        self._overflowed = torch.zeros((), device=device) if config.loss_scale else None
-        self._group: Group = ALONE
+        self._runner = graphs.make_runner(device)
+        self._regions, self._regions_path = regions.make_regions(config, device)
+        self._has_gradients = False
+        self._are_clipped = True
+        self.join(ALONE)
+        self._addresses = self._live_addresses()
 
     def join(self, group: Group) -> None:
-        """Add up gradients with other processes."""
+        """Add up gradients with other processes, and take a part of each microbatch."""
         self._group = group
+        batch = self._config.batch // group.world
+        self._inputs = Inputs(self._config, batch, self._device)
+        parts = divide(self._config.workers, batch * self._config.context, MOST_ROWS)
+        self._stacks = [Stack(self._arenas, workers, self._config) for workers in parts]
 
     def local_update(self, batches: Sequence[Batch], update: int, *, combines: bool = False) -> Tensor:
-        """Train all workers on all microbatches at once."""
-        inverse = self._inverse_targets(batches)
-        self.clear_gradients()
-        losses = torch.stack([self._backward(batch, inverse) for batch in batches]).sum(0) * inverse
-        self._group.add([*(arena.gradients for arena in self._arenas), losses])
-        self._unscale()
-        self._clip()
-        consensus.in_order(
-            self._config,
-            step=lambda: self.step(update),
-            combine=lambda: self.combine(update) if combines else None,
-        )
-        return losses
+        """Train all workers: the stages of one update."""
+        self._runner.begin()
+        self._set(update, steps=True, combines=combines)
+        self._inverse.copy_(self._inverse_targets(batches))
+        self._runner.run("begin", self._begin)
+        for batch in batches:
+            self._microbatch(batch)
+        self._group.add([*self._gradients(), self._nats])
+        self._runner.run("update", self._update)
+        self._has_gradients, self._are_clipped = True, False
+        return self._losses.clone()
 
     def make_gradients(self) -> None:
-        """One tensor per arena."""
-        for arena in self._arenas:
-            arena.values.grad = torch.zeros_like(arena.values)
+        """They are always there."""
+        self._has_gradients = self._are_clipped = True
 
     def clear_gradients(self) -> None:
-        """As every update begins."""
-        for arena in self._arenas:
-            arena.values.grad = None
+        """They are not shown until the next update, which begins by clearing them."""
+        self._has_gradients = False
 
     def step(self, update: int) -> None:
-        """One fused kernel per arena, which does nothing where the last gradients have overflowed."""
-        lr = self._lr_table[self._row(update)]
-        for arena in self._arenas:
-            arena.optimizer.step(arena.gradients, lr, self._overflowed)
+        """The last part of an update, without consensus."""
+        self._set(update, steps=True, combines=False)
+        self._factors.fill_(1.0)
+        self._advance(self._none_overflowed)
 
     def combine(self, update: int) -> None:
-        """Average over the ring, all parameters of all workers at once."""
-        share = self._share_table[self._row(update)]
-        for arena in self._arenas:
-            consensus.combine_stacked(arena.values, share)
+        """The last part of an update, without the optimizer."""
+        self._set(update, steps=False, combines=True)
+        self._advance(self._none_overflowed)
 
     def state(self, quantity: str) -> Iterator[tuple[int, str, Tensor]]:
         """Each worker's slice of the stacks under its canonical name."""
+        if quantity == GRADIENTS and not self._has_gradients:
+            raise RuntimeError("no update has run yet, so there are no gradients")
+        if quantity == GRADIENTS and not self._are_clipped:
+            self._clip()
         named: dict[str, Tensor] = {}
         for arena in self._arenas:
             named |= arena.views(_stack(arena, quantity))
@@ -98,16 +132,18 @@ class Fast:
                 yield worker, name, named[name][worker]
 
     def set_step(self, step: int) -> None:
-        """Set the step of the optimizers."""
+        """Set the step of the optimizers, after the parameters: what follows from them is renewed."""
+        if self._live_addresses() != self._addresses:
+            raise RuntimeError("a tensor of the state has moved, and graphs would go on with what is at its old place")
+        self._optimizer_step.fill_(step)
         for arena in self._arenas:
-            arena.optimizer.set_step(step)
-        if self._scale and self._overflowed is not None:
+            arena.refresh()
+        if self._scale:
             self._scale.reset()
-            self._overflowed.zero_()
 
     def optimizer_step(self) -> int:
-        """Of any arena, since all skip the same updates."""
-        return self._arenas[0].optimizer.num_steps()
+        """Read from the device; all workers skip the same updates."""
+        return int(self._optimizer_step)
 
     def scaling(self) -> tuple[float, int]:
         """Read from the device."""
@@ -128,55 +164,115 @@ class Fast:
 
     def description(self) -> dict[str, str]:
         """The execution path in words."""
-        sequences = self._config.workers * self._config.batch // self._group.world
+        config = self._config
+        at_a_time = config.workers // len(self._stacks)
+        sequences = at_a_time * self._inputs.tokens.size(1)
         return {
             "backend": self.name,
             "stacked": "yes",
-            "attention": attention_kernel(self._config, sequences, self._device),
-            "optimizer": "adamw fused over arenas",
+            "workers at a time": f"{at_a_time} of {config.workers}",
+            "attention": attention_kernel(config, sequences, self._device),
+            "regions": self._regions_path,
+            "graphs": self._runner.path(),
+            "matrices": config.precision if config.precision == "fp32" else f"fp32, {config.precision} shadows",
+            "optimizer": "adamw and consensus over rows of arenas" if config.workers > 1 else "adamw over arenas",
             "loss scaling": "on the device" if self._scale else "off",
-            "clipping": "per worker over arenas" if self._config.clip else "off",
-            "consensus": f"roll, {consensus.order_in_words(self._config)}" if self._config.workers > 1 else "none",
+            "clipping": "per worker, inside the optimizer" if config.clip else "off",
+            "consensus": f"rows, {consensus.order_in_words(config)}" if config.workers > 1 else "none",
         }
 
-    def _backward(self, batch: Batch, inverse: Tensor) -> Tensor:
-        """Add one microbatch to the gradients; nats of each worker [K]."""
-        parameters = {name: part for arena in self._arenas for name, part in arena.views(arena.values).items()}
-        with autocast(self._config.precision, self._device):
-            nats = stacked_nats(parameters, batch.tokens, batch.targets, self._config)
-        # Workers do not share parameters: weighting their sums gives each its own mean gradient.
-        loss = torch.dot(nats, inverse)
-        (loss * self._scale.value if self._scale else loss).backward()  # type: ignore[no-untyped-call]  # torch leaves it untyped
-        return nats.detach()
+    def counts(self) -> dict[str, int]:
+        """How often the stages ran, and as what."""
+        return self._runner.counts()
 
-    def _unscale(self) -> None:
+    def _begin(self) -> None:
+        """The stage before the first microbatch."""
+        self._nats.zero_()
+        for gradients in self._gradients():
+            gradients.zero_()
+
+    def _micro(self) -> None:
+        """The stage of one microbatch."""
+        factors = self._inverse * self._scale.value if self._scale else self._inverse
+        for stack in self._stacks:
+            nats = stack.backward(self._regions, self._inputs.tokens, self._inputs.targets, factors)
+            self._nats[stack.workers].add_(nats)
+
+    def _update(self) -> None:
+        """The stage after the last microbatch."""
+        torch.mul(self._nats, self._inverse, out=self._losses)
+        overflowed = self._scale.overflowed(self._gradients()) if self._scale else self._none_overflowed
+        self._factors.copy_(self._clip_factors())
+        self._advance(overflowed)
         if self._scale:
-            self._overflowed = self._scale.unscale([arena.gradients for arena in self._arenas])
-            self._scale.settle(self._overflowed)
+            self._scale.settle(overflowed)
+
+    def _clip_factors(self) -> Tensor:
+        """What the optimizer multiplies each worker's gradients by: for the loss scale, and for clipping [workers]."""
+        scale = self._scale.value if self._scale else self._one
+        factors: Tensor = self._regions.clip_factors(self._gradients(), self._config.clip, scale)
+        return factors
+
+    def _advance(self, overflowed: Tensor) -> None:
+        """Step and combine, as far as the switches say."""
+        switches = self._switches * torch.stack([1 - overflowed, self._one])
+        known, step = self._regions.numbers(
+            rates=self._lr_table,
+            shares=self._share_table,
+            position=self._position,
+            switches=switches,
+            step=self._optimizer_step,
+            betas=self._betas,
+        )
+        self._optimizer_step.copy_(step)
+        for arena in self._arenas:
+            self._regions.advance(
+                arena.rows,
+                factors=self._factors,
+                known=known,
+                betas=self._betas,
+                weight_decay=arena.weight_decay,
+                combines_first=self._config.consensus == ADAPT_WHILE_COMBINING,
+            )
 
     def _clip(self) -> None:
-        if self._config.clip:
-            clip_per_worker([arena.gradients for arena in self._arenas], self._config.clip)
+        """Do to the gradients, for those who look at them, what the optimizer has done on its way."""
+        for gradients in self._gradients():
+            gradients.mul_(self._factors.unsqueeze(1))
+        self._are_clipped = True
+
+    def _microbatch(self, batch: Batch) -> None:
+        self._inputs.load(batch)
+        self._runner.run("micro", self._micro)
+
+    def _set(self, update: int, *, steps: bool, combines: bool) -> None:
+        """Let the device know where the schedule stands, and what to do."""
+        self._position.fill_(min(update, self._config.updates_total))
+        self._switches[0].fill_(float(steps))
+        self._switches[1].fill_(float(combines))
+
+    def _gradients(self) -> list[Tensor]:
+        return [arena.gradients for arena in self._arenas]
 
     def _inverse_targets(self, batches: Sequence[Batch]) -> Tensor:
         """1 / targets of the whole update, per worker [K]; the few patterns of full batches stay on the device."""
         counts = tuple(map(sum, zip(*(batch.all_targets for batch in batches), strict=True)))
-        if counts not in self._inverse:
-            if len(self._inverse) == MOST_KEPT:
-                self._inverse.clear()
-            self._inverse[counts] = _table([1 / max(count, 1) for count in counts], self._device)
-        return self._inverse[counts]
+        if counts not in self._inverses:
+            if len(self._inverses) == MOST_KEPT:
+                self._inverses.clear()
+            self._inverses[counts] = _table([1 / max(count, 1) for count in counts], self._device)
+        return self._inverses[counts]
 
-    def _row(self, update: int) -> int:
-        return min(update, self._config.updates_total)
+    def _live_addresses(self) -> list[int]:
+        return [row.data_ptr() for arena in self._arenas for rows in arena.rows for row in rows]
 
 
 def _stack(arena: Arena, quantity: str) -> Tensor:
     if quantity == PARAMETERS:
-        return arena.values.detach()
+        return arena.values
     if quantity == GRADIENTS:
         return arena.gradients
-    return {"exp_avg": arena.optimizer.exp_avg, "exp_avg_sq": arena.optimizer.exp_avg_sq}[quantity]
+    return {"exp_avg": arena.firsts, "exp_avg_sq": arena.seconds}[quantity]
 
 
 def _table(values: Sequence[float], device: torch.device) -> Tensor:

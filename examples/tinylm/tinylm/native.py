@@ -121,6 +121,10 @@ class Native:
             else "none",
         }
 
+    def counts(self) -> dict[str, int]:
+        """Nothing but whole updates."""
+        return {}
+
     def _model(self, initial: dict[str, Tensor]) -> model.GPT:
         worker = model.GPT(self._config)
         worker.load_state_dict({model.HEAD: initial[model.EMBEDDING], **initial})

@@ -84,12 +84,9 @@ class DeviceScale:
         self._streak.fill_(streak)
 
     @torch.no_grad()
-    def unscale(self, gradients: Iterable[Tensor]) -> Tensor:
-        """Divide the gradients in place; 1 if any value is not finite, else 0."""
-        extremes: list[Tensor] = []
-        for gradient in gradients:
-            gradient.mul_(self.value.reciprocal())
-            extremes.extend(torch.aminmax(gradient))
+    def overflowed(self, gradients: Iterable[Tensor]) -> Tensor:
+        """1 if any value of the gradients is not finite, else 0; they are left as they are."""
+        extremes = [extreme for gradient in gradients for extreme in torch.aminmax(gradient)]
         return 1 - torch.stack(extremes).isfinite().all().float()
 
     @torch.no_grad()

@@ -1,105 +1,151 @@
-"""The model over stacked workers: every parameter carries a leading dimension K, every product is a batched one.
+"""Where the parameters of all workers live, and the parts of them that a microbatch is differentiated by.
 
-Shapes carry suffixes: K workers, N = batch * positions, T positions, C width, V vocabulary.
+Arenas hold parameters side by side, all of a worker in one row, so that whatever acts on all parameters alike (norms,
+AdamW, consensus) takes one call per arena. A stack is some of the workers, which run through a microbatch together.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import torch
 from torch import Tensor
-from torch.nn import functional
 
 from tinylm.config import Config
-from tinylm.data import IGNORED
-from tinylm.model import EMBEDDING, HEAD
-from tinylm.optim import FusedAdamW
+from tinylm.model import EMBEDDING, HEAD, decays
+from tinylm.optim import Rows
+from tinylm.regions import Regions
 
 
 class Arena:
-    """Parameters of all workers side by side in one [K, size] leaf, and so their gradients, too.
+    """Parameters of all workers in fp32, their gradients and moments, and a shadow of the parameters in fewer bits.
 
-    Whatever acts on all parameters alike (norms, clipping, AdamW, consensus) takes one call per arena.
+    Attributes:
+        values: fp32 [workers, size].
+        gradients: fp32 [workers, size]; every microbatch adds to them.
+        firsts: AdamW's first moments, fp32 [workers, size].
+        seconds: its second moments, likewise.
+        shadow: values in the type of matrix products; in fp32 values themselves.
+        weight_decay: of all parameters here.
+        rows: all of these for the optimizer.
     """
 
     def __init__(
-        self, initial: Mapping[str, Tensor], workers: int, *, weight_decay: float, device: torch.device
+        self,
+        initial: Mapping[str, Tensor],
+        workers: int,
+        *,
+        weight_decay: float,
+        device: torch.device,
+        dtype: torch.dtype = torch.float32,
     ) -> None:
         flat = torch.cat([tensor.flatten() for tensor in initial.values()]).to(device)
         self._shapes = {name: tensor.shape for name, tensor in initial.items()}
         self._sizes = [tensor.numel() for tensor in initial.values()]
-        self.values = flat.repeat(workers, 1).requires_grad_()
-        self.optimizer = FusedAdamW(self.values, weight_decay=weight_decay)
+        self.values = flat.repeat(workers, 1)
+        self.gradients, self.firsts, self.seconds = (torch.zeros_like(self.values) for _ in range(3))
+        self.shadow = self.values.to(dtype)
+        self.weight_decay = weight_decay
+        self.rows = Rows(
+            values=list(self.values.unbind()),
+            gradients=list(self.gradients.unbind()),
+            firsts=list(self.firsts.unbind()),
+            seconds=list(self.seconds.unbind()),
+            shadows=[] if self.shadow is self.values else list(self.shadow.unbind()),
+        )
 
-    @property
-    def gradients(self) -> Tensor:
-        """The gradients of the last update [K, size]."""
-        if self.values.grad is None:
-            raise RuntimeError("no update has run yet, so there are no gradients")
-        return self.values.grad
+    def refresh(self) -> None:
+        """Let the shadow be what the parameters are now."""
+        if self.shadow is not self.values:
+            self.shadow.copy_(self.values)
 
     def views(self, arena: Tensor) -> dict[str, Tensor]:
-        """The parts [K, *shape] of a tensor laid out like this arena, by canonical name; differentiable."""
-        parts = torch.split(arena, self._sizes, dim=1)
-        return {name: part.view(-1, *shape) for (name, shape), part in zip(self._shapes.items(), parts, strict=True)}
+        """The parts [..., *shape] of a tensor [..., size] laid out like this arena, by name; differentiable."""
+        parts = torch.split(arena, self._sizes, dim=-1)
+        leading = arena.shape[:-1]
+        return {
+            name: part.view(*leading, *shape) for (name, shape), part in zip(self._shapes.items(), parts, strict=True)
+        }
 
 
-def stacked_nats(leaves: Mapping[str, Tensor], tokens: Tensor, targets: Tensor, config: Config) -> Tensor:
-    """Sum of the cross-entropy of each worker over its targets [K]; tokens and targets are [K, batch, T]."""
-    workers, batch, positions = tokens.shape
-    width = config.shape.width
-    embedding = leaves[EMBEDDING]
-    first_rows = torch.arange(0, workers * config.vocab, config.vocab, device=tokens.device).view(-1, 1, 1)
-    x = functional.embedding(tokens + first_rows, embedding.view(-1, width))
-    x = (x + leaves["positions.weight"][:, None, :positions]).view(workers, batch * positions, width)
-    for layer in range(config.shape.layers):
-        prefix = f"blocks.{layer}."
-        x = _attention(leaves, prefix, x, positions, config.shape.heads)
-        x = _mlp(leaves, prefix, x)
-    logits = torch.bmm(_norm(x, leaves["norm.weight"]), leaves.get(HEAD, embedding).mT)
-    per_target = functional.cross_entropy(
-        logits.float().view(-1, config.vocab), targets.view(-1), ignore_index=IGNORED, reduction="none"
-    )
-    return per_target.view(workers, -1).sum(dim=1)
+class Arenas:
+    """All parameters: matrices of attention and MLP, gains and positions, the embedding, and a head of its own."""
+
+    def __init__(
+        self, initial: Mapping[str, Tensor], config: Config, *, device: torch.device, dtype: torch.dtype
+    ) -> None:
+        def arena(names: Sequence[str], *, weight_decay: float = 0.0, dtype: torch.dtype = torch.float32) -> Arena:
+            chosen = {name: initial[name] for name in names}
+            return Arena(chosen, config.workers, weight_decay=weight_decay, device=device, dtype=dtype)
+
+        # A lookup across workers needs the rows of all workers without gaps, so the embedding is alone.
+        alone = {EMBEDDING, HEAD}
+        self.matrices = arena(list(filter(decays, initial)), weight_decay=config.weight_decay, dtype=dtype)
+        self.plain = arena([name for name in initial if not decays(name) and name not in alone])
+        self.embedding = arena([EMBEDDING], dtype=dtype if config.tied else torch.float32)
+        self.head = self.embedding if config.tied else arena([HEAD], dtype=dtype)
+
+    def __iter__(self) -> Iterator[Arena]:
+        """Each once."""
+        yield from (self.matrices, self.plain, self.embedding)
+        if self.head is not self.embedding:
+            yield self.head
 
 
-def _attention(leaves: Mapping[str, Tensor], prefix: str, x_knc: Tensor, positions: int, heads: int) -> Tensor:
-    """Causal self-attention with the workers folded into the batch, added to the residual stream."""
-    workers, rows, width = x_knc.shape
-    features = torch.bmm(_norm(x_knc, leaves[prefix + "norm1.weight"]), leaves[prefix + "qkv.weight"].mT)
-    parts = features.view(-1, positions, 3, heads, width // heads).permute(2, 0, 3, 1, 4)
-    query, key, value = parts.unbind(0)
-    mixed = functional.scaled_dot_product_attention(query, key, value, is_causal=True)
-    mixed = mixed.transpose(1, 2).reshape(workers, rows, width)
-    return _add_product(x_knc, mixed, leaves[prefix + "out.weight"])
+class Stack:
+    """Some workers that run side by side; what makes their gradients.
 
-
-def _mlp(leaves: Mapping[str, Tensor], prefix: str, x_knc: Tensor) -> Tensor:
-    hidden = torch.bmm(_norm(x_knc, leaves[prefix + "norm2.weight"]), leaves[prefix + "up.weight"].mT)
-    return _add_product(x_knc, functional.gelu(hidden, approximate="tanh"), leaves[prefix + "down.weight"])
-
-
-def _add_product(x_knc: Tensor, features: Tensor, weight: Tensor) -> Tensor:
-    """Residual plus product: x + features @ weight^T. One kernel in fp32; under autocast the sum must stay fp32."""
-    if torch.is_autocast_enabled(x_knc.device.type):
-        return x_knc + torch.bmm(features, weight.mT)
-    return torch.baddbmm(x_knc, features, weight.mT)
-
-
-def _norm(x_knc: Tensor, gain_kc: Tensor) -> Tensor:
-    width = (x_knc.size(2),)
-    if x_knc.size(0) == 1:
-        return functional.layer_norm(x_knc, width, gain_kc.view(-1))
-    return functional.layer_norm(x_knc, width) * gain_kc.unsqueeze(1)
-
-
-@torch.no_grad()
-def clip_per_worker(gradients: Sequence[Tensor], largest: float) -> None:
-    """Scale each worker's gradient [K, size] to at most `largest`, by that worker's own norm.
-
-    As torch.nn.utils.clip_grad_norm_ for one model, which over a stack would take a single norm of all workers.
+    Attributes:
+        workers: which: several as a slice, and one, whose tensors have no dimension for workers, as its number.
     """
-    norms = torch.stack([torch.linalg.vector_norm(gradient, dim=1) for gradient in gradients])
-    norm = torch.linalg.vector_norm(norms, dim=0)
-    scale = (largest / (norm + 1e-6)).clamp_(max=1.0).unsqueeze(1)
-    for gradient in gradients:
-        gradient.mul_(scale)
+
+    def __init__(self, arenas: Arenas, workers: slice | int, config: Config) -> None:
+        self.workers = workers
+        self._config = config
+        # The lookup reads the embedding in fp32, the head its shadow: two leaves, and one place for their gradients.
+        used = [
+            (arenas.matrices, arenas.matrices.shadow),
+            (arenas.plain, arenas.plain.values),
+            (arenas.embedding, arenas.embedding.values),
+            (arenas.head, arenas.head.shadow),
+        ]
+        self._arenas = [arena for arena, _ in used]
+        self._leaves = [values[workers].detach().requires_grad_() for _, values in used]
+        self._totals = [arena.gradients[workers] for arena in self._arenas]
+
+    def backward(self, regions: Regions, tokens: Tensor, targets: Tensor, factors: Tensor) -> Tensor:
+        """Add the gradients of the nats of each worker, times its factor, to the arenas'; the nats.
+
+        Workers share no parameters: the sum over all of them gives each its own gradient.
+
+        Args:
+            regions: what to run.
+            tokens: of all workers [workers, batch, context].
+            targets: likewise.
+            factors: likewise [workers].
+        """
+        nats = self._nats(regions, tokens[self.workers], targets[self.workers])
+        gradients = torch.autograd.grad((nats * factors[self.workers]).sum(), self._leaves)
+        for total, gradient in zip(self._totals, gradients, strict=True):
+            total.add_(gradient)
+        return nats.detach()
+
+    def _nats(self, regions: Regions, tokens: Tensor, targets: Tensor) -> Tensor:
+        # To differentiate through one split of an arena puts all gradients together in one kernel.
+        matrices, plain, embedding, head = (
+            arena.views(leaf) for arena, leaf in zip(self._arenas, self._leaves, strict=True)
+        )
+        x = regions.embed(tokens, embedding[EMBEDDING], plain["positions.weight"])
+        positions, heads = self._config.context, self._config.shape.heads
+        for layer in range(self._config.shape.layers):
+            gains = tuple(plain[f"blocks.{layer}.{name}.weight"] for name in ("norm1", "norm2"))
+            weights = tuple(matrices[f"blocks.{layer}.{name}.weight"] for name in ("qkv", "out", "up", "down"))
+            x = regions.block(x, gains, weights, positions=positions, heads=heads)
+        (head_weight,) = head.values()
+        nats: Tensor = regions.score(x, plain["norm.weight"], head_weight, targets)
+        return nats
+
+
+def divide(workers: int, rows: int, most_rows: int) -> list[slice | int]:
+    """All workers in one stack, or each alone where a microbatch of one has more rows than `most_rows`."""
+    if workers > 1 and rows <= most_rows:
+        return [slice(0, workers)]
+    return list(range(workers))

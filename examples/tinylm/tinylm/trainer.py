@@ -74,6 +74,9 @@ class Backend(Protocol):
     def description(self) -> dict[str, str]:
         """The execution path in words."""
 
+    def counts(self) -> dict[str, int]:
+        """How often parts of it ran."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Counts:

@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 import torch
 
-from tinylm import model, schedule
+from tinylm import consensus, model, schedule
 from tinylm.checkpoint import CheckpointError
 from tinylm.config import read_config
-from tinylm.consensus import combine_one_by_one, combine_stacked
+from tinylm.consensus import combine_one_by_one
 from tinylm.data import Batch
-from tinylm.stacked import clip_per_worker
+from tinylm.optim import clip_factors
 from tinylm.trainer import GRADIENTS, MOMENTS, PARAMETERS, Trainer
 
 from .conftest import BASE, MakeTrainer
@@ -143,7 +143,7 @@ def test_absent_moments_become_zero_and_absent_or_unknown_tensors_are_refused(ma
 @pytest.mark.parametrize("backend", ["native", "fast"])
 def test_accumulation_weighs_every_target_alike(make: MakeTrainer, backend: str) -> None:
     """Two microbatches with unlike numbers of targets give the gradient of all sequences in one batch."""
-    split, whole = (make(backend, **PACKED4, clip=0) for _ in range(2))
+    split, whole = make(backend, **PACKED4, clip=0), make(backend, **PACKED4, clip=0, batch=6)
     first, second = split.microbatches(0)[0], split.microbatches(1)[0]
     mask = torch.zeros_like(second.targets, dtype=torch.bool)
     mask[1, :, 4:] = True
@@ -188,9 +188,11 @@ def test_stacked_clipping_is_torchs_clipping_of_each_worker() -> None:
         for parameter, part in zip(parameters, expected, strict=True):
             parameter.grad = part[worker]
         torch.nn.utils.clip_grad_norm_(parameters, 2.0)
-    clip_per_worker(parts, 2.0)
-    torch.testing.assert_close(parts, expected, rtol=1e-6, atol=0)
-    assert torch.equal(parts[0][0], expected[0][0])
+    factors = clip_factors([part * 8 for part in parts], 2.0, torch.tensor(8.0))
+    scaled = [part * 8 * factors.unsqueeze(1) for part in parts]
+    torch.testing.assert_close(scaled, expected, rtol=1e-6, atol=0)
+    assert torch.equal(scaled[0][0], expected[0][0])
+    assert torch.equal(clip_factors(parts, 0, torch.tensor(8.0)), torch.full((3,), 0.125))
 
 
 @pytest.mark.parametrize("workers", [2, 3, 4, 8])
@@ -202,8 +204,9 @@ def test_both_combinations_are_the_doubly_stochastic_ring(workers: int, share: f
         for other in {worker, (worker + 1) % workers, (worker - 1) % workers}:
             ring[worker, other] = 1 / min(workers, 3)
     expected = ((1 - share) * values.double() + share * (ring @ values.double())).float()
-    stacked, separate = values.clone(), values.clone()
-    combine_stacked(stacked, torch.tensor(share))
+    separate = values.clone()
+    stacked = torch.stack(consensus.ring(list(values), torch.tensor(share)))
+    assert all(torch.equal(*pair) for pair in zip(consensus.ring(list(values), torch.tensor(0.0)), values, strict=True))
     combine_one_by_one([[separate[worker]] for worker in range(workers)], share)
     torch.testing.assert_close(stacked, expected, rtol=1e-6, atol=1e-7)
     torch.testing.assert_close(separate, expected, rtol=1e-6, atol=1e-7)

@@ -15,16 +15,15 @@ from tinylm import consensus
 from tinylm.config import Config
 from tinylm.data import Batch
 from tinylm.fast import Fast
-from tinylm.stacked import clip_per_worker
+from tinylm.optim import clip_factors
 
 
 class ClipOverStack(Fast):
     """One clip norm over all stacked workers."""
 
-    def _clip(self) -> None:
-        if self._config.clip:
-            stacks = [arena.gradients.view(1, -1) for arena in self._arenas]
-            clip_per_worker(stacks, self._config.clip)
+    def _clip_factors(self) -> Tensor:
+        together = [gradients.view(1, -1) for gradients in self._gradients()]
+        return clip_factors(together, self._config.clip, self._one).expand(self._config.workers)
 
 
 class DecayOnGains(Fast):
@@ -32,19 +31,18 @@ class DecayOnGains(Fast):
 
     def __init__(self, config: Config, *, seed: int, device: torch.device) -> None:
         super().__init__(config, seed=seed, device=device)
-        gains = next(arena for arena in self._arenas if "norm.weight" in arena.views(arena.values))
-        gains.optimizer._weight_decay = config.weight_decay
+        self._arenas.plain.weight_decay = config.weight_decay
 
 
 class MomentsMixed(Fast):
     """Consensus averages Adam's moments as well."""
 
-    def combine(self, update: int) -> None:
-        super().combine(update)
-        share = self._share_table[self._row(update)]
+    def _advance(self, overflowed: Tensor) -> None:
+        super()._advance(overflowed)
+        share = self._share_table[self._position].squeeze() * self._switches[1]
         for arena in self._arenas:
-            consensus.combine_stacked(arena.optimizer.exp_avg, share)
-            consensus.combine_stacked(arena.optimizer.exp_avg_sq, share)
+            for moments in (arena.firsts, arena.seconds):
+                moments.copy_(torch.stack(consensus.ring(list(moments), share)))
 
 
 class Beta2Rounded(Fast):
@@ -52,9 +50,8 @@ class Beta2Rounded(Fast):
 
     def __init__(self, config: Config, *, seed: int, device: torch.device) -> None:
         super().__init__(config, seed=seed, device=device)
-        for arena in self._arenas:
-            beta1, beta2 = arena.optimizer.betas
-            arena.optimizer.betas = (beta1, float(torch.tensor(beta2, dtype=torch.bfloat16)))
+        beta1, beta2 = self._betas
+        self._betas = (beta1, float(torch.tensor(beta2, dtype=torch.bfloat16)))
 
 
 class StaleBatch(Fast):
@@ -78,12 +75,15 @@ class WrongRemainder(Fast):
 class MeanOfMeans(Fast):
     """Unequal numbers of targets: each microbatch is averaged by itself, then the averages are averaged."""
 
-    def _inverse_targets(self, batches: Sequence[Batch]) -> Tensor:
+    def local_update(self, batches: Sequence[Batch], update: int, *, combines: bool = False) -> Tensor:
         self._num_microbatches = len(batches)
-        return super()._inverse_targets(batches)
+        return super().local_update(batches, update, combines=combines)
 
-    def _backward(self, batch: Batch, inverse: Tensor) -> Tensor:  # noqa: ARG002  # the right one is not used
-        return super()._backward(batch, super()._inverse_targets([batch]) / self._num_microbatches)
+    def _microbatch(self, batch: Batch) -> None:
+        right = self._inverse.clone()
+        self._inverse.copy_(self._inverse_targets([batch]) / self._num_microbatches)
+        super()._microbatch(batch)
+        self._inverse.copy_(right)
 
 
 class SchedulePerMicrobatch(Fast):
@@ -99,19 +99,16 @@ class SchedulePerMicrobatch(Fast):
         self._microbatches += len(batches)
         return super().local_update(batches, update, combines=combines)
 
-    def step(self, update: int) -> None:
-        super().step(max(self._microbatches - 1, update))
+    def _set(self, update: int, *, steps: bool, combines: bool) -> None:
+        super()._set(max(self._microbatches - 1, update), steps=steps, combines=combines)
 
 
 class ClipOnScaled(Fast):
     """Gradients are clipped before they are divided by the loss scale."""
 
-    def _unscale(self) -> None:
-        super()._clip()
-        super()._unscale()
-
-    def _clip(self) -> None:
-        pass
+    def _clip_factors(self) -> Tensor:
+        scale = self._scale.value if self._scale else self._one
+        return clip_factors(self._gradients(), self._config.clip, self._one) / scale
 
 
 class ScaleInsideAccumulation(Fast):
@@ -123,31 +120,29 @@ class ScaleInsideAccumulation(Fast):
         super().set_step(step)
         self._microbatches = 0
 
-    def _backward(self, batch: Batch, inverse: Tensor) -> Tensor:
-        nats = super()._backward(batch, inverse)
+    def _microbatch(self, batch: Batch) -> None:
+        super()._microbatch(batch)
         self._microbatches += 1
         if self._scale and self._microbatches % self._config.scale_growth == 0:
             self._scale.value.mul_(2)
-        return nats
 
 
 class Negated(Fast):
     """Updates have the wrong sign."""
 
-    def step(self, update: int) -> None:
-        before = [arena.values.detach().clone() for arena in self._arenas]
-        super().step(update)
-        with torch.no_grad():
-            for arena, values in zip(self._arenas, before, strict=True):
-                arena.values.copy_(2 * values - arena.values)
+    def _advance(self, overflowed: Tensor) -> None:
+        before = [arena.values.clone() for arena in self._arenas]
+        super()._advance(overflowed)
+        for arena, values in zip(self._arenas, before, strict=True):
+            arena.values.copy_(2 * values - arena.values)
+            arena.refresh()
 
 
 class Skipped(Fast):
     """Every third update does nothing and says nothing."""
 
-    def step(self, update: int) -> None:
-        if update % 3 != 2:
-            super().step(update)
+    def _set(self, update: int, *, steps: bool, combines: bool) -> None:
+        super()._set(update, steps=steps and update % 3 != 2, combines=combines)
 
 
 FAULTS: dict[str, type[Fast]] = {

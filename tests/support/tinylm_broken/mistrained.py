@@ -42,8 +42,7 @@ class NoMomentum(Fast):
 
     def __init__(self, config: Config, *, seed: int, device: torch.device) -> None:
         super().__init__(config, seed=seed, device=device)
-        for arena in self._arenas:
-            arena.optimizer.betas = (0.0, arena.optimizer.betas[1])
+        self._betas = (0.0, self._betas[1])
 
 
 class HigherRate(Fast):
