@@ -15,6 +15,8 @@ from campaign.config.load import load_config
 from campaign.config.model import Config
 from campaign.errors import ConfigError
 from campaign.paths import HomePaths
+from campaign.planning.assumed import read_assumed
+from campaign.planning.matrix import expand
 from campaign.planning.pilots import read_case_sizes, read_experience
 from campaign.planning.plan import Assumptions, make_plan
 from campaign.planning.protocol import departures
@@ -75,6 +77,13 @@ class Positive(click.ParamType[float]):
     type=click.Path(path_type=Path),
     help="Campaign home whose pilots say how long everything takes; default: none.",
 )
+@click.option(
+    "--assume",
+    "assumed",
+    type=click.Path(path_type=Path),
+    help="File that says how long starting, setting up and training are assumed to take: the minutes of everything are "
+    "computed from it, before anything has been run.",
+)
 @slice_option
 @json_option
 def command(
@@ -86,11 +95,14 @@ def command(
     difference_sds: tuple[float, ...],
     spread_from: Path | None,
     home: Path | None,
+    assumed: Path | None,
     output: Output,
 ) -> None:
     """Show slots, allocations, device-hours, disk and power of CONFIG. Writes nothing and runs nothing."""
     loaded = load_config(config, chosen)
     _check(loaded, difference_sds)
+    if assumed is not None and home is not None:
+        raise click.UsageError("--assume is for what no pilot has found yet: leave out --assume, or --home")
     paths = find_home(home) if home is not None else None
     known = read_experience(paths, _owners(paths)) if paths is not None else None
     sizes = read_case_sizes(paths) if paths is not None else None
@@ -101,7 +113,8 @@ def command(
         difference_sds=difference_sds,
         spreads=spreads,
     )
-    plan = make_plan(loaded, assumptions, known=known, sizes=sizes)
+    times = read_assumed(assumed, expand(loaded), loaded.throughput.rules) if assumed is not None else None
+    plan = make_plan(loaded, assumptions, known=known, sizes=sizes, times=times)
     departing = departures(loaded)
     output.result(render(plan, loaded, departing), {**dataclasses.asdict(plan), "departures": departing})
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from campaign.config.model import Config
+from campaign.planning.budget import MachineRow
 from campaign.planning.calibration import CASE_KINDS, RUN_KIND
 from campaign.planning.convergence_power import MOST_SEEDS
 from campaign.planning.plan import AllocationRow, Plan, PrivateRow, RunRow, SlotRow
@@ -23,10 +24,13 @@ def render(plan: Plan, config: Config, departures: Sequence[str]) -> str:
         departures: Which rules differ from the default protocol, one sentence each.
     """
     sections = [
-        f"{plan.campaign}{_slice(config)}: {plan.num_workloads} workloads, "
-        f"{plan.num_production} of them required production cases",
+        (
+            f"{plan.campaign}{_slice(config)}: {plan.num_workloads} workloads, "
+            f"{plan.num_production} of them required production cases"
+        ),
         _slots(plan),
         _allocations(plan, config),
+        _budget(plan),
         _runs(plan),
         _order(plan),
         _power(plan, config),
@@ -92,7 +96,8 @@ def _allocations(plan: Plan, config: Config) -> str:
         for row in plan.allocations
     ]
     total = _total(plan.allocations)
-    text = table(("side", "phase", "allocations", "device-hours, at most", "from the pilots"), [*rows, total])
+    about = "from the pilots" if plan.budget is None else "as assumed"
+    text = table(("side", "phase", "allocations", "device-hours, at most", about), [*rows, total])
     return (
         f"{text}\n"
         f"One attempt at each slot ({config.retries.max_attempts} are allowed), {plan.num_devices} device(s) and "
@@ -110,6 +115,33 @@ def _total(rows: Sequence[AllocationRow]) -> tuple[str, ...]:
         _hours(sum(value for value in most if value is not None) if None not in most else None, "no limit"),
         _hours(sum(value for value in about if value is not None) if None not in about else None, "-"),
     )
+
+
+def _budget(plan: Plan) -> str:
+    budget = plan.budget
+    if budget is None:
+        return ""
+    rows = [
+        (row.machine or "-", row.side, row.kind, str(row.repeat or "-"), str(row.num_slots), f"{row.minutes:.1f}")
+        for row in budget.rows
+    ]
+    total = sum(row.minutes for row in budget.rows)
+    all_slots = sum(row.num_slots for row in budget.rows)
+    header = ("machine", "side", "kind", "repeat", "slots", "minutes")
+    lines = [
+        f"Minutes, as assumed: {budget.source}",
+        table(header, [*rows, ("total", "", "", "", str(all_slots), f"{total:.1f}")]),
+    ]
+    if budget.machines:
+        lines += ["", table(("machine", "slots", "minutes", "of", ""), [_machine(row) for row in budget.machines])]
+    if budget.num_elsewhere:
+        lines.append(f"{budget.num_elsewhere} slots are on no machine.")
+    return "\n".join(lines)
+
+
+def _machine(row: MachineRow) -> tuple[str, ...]:
+    verdict = "fits" if row.fits else "does not fit"
+    return row.name, str(row.num_slots), f"{row.minutes:.1f}", f"{row.most_minutes:g}", verdict
 
 
 def _order(plan: Plan) -> str:

@@ -9,7 +9,9 @@ from dataclasses import dataclass
 from campaign.config.model import Config
 from campaign.documents import ConvergenceRules, Slot
 from campaign.planning import walltime
+from campaign.planning.assumed import Assumed
 from campaign.planning.bounds import most_seconds
+from campaign.planning.budget import Budget, make_budget
 from campaign.planning.calibration import BOUNDED_KINDS, CASE_KINDS, RUN_KIND, Experience, about_seconds
 from campaign.planning.convergence import convergence_rules
 from campaign.planning.matrix import Expansion, expand
@@ -116,6 +118,8 @@ class Plan:
     private: PrivateRow | None
     """None where no sides take turns."""
     allocations: tuple[AllocationRow, ...]
+    budget: Budget | None
+    """None where nothing is assumed."""
     balance: tuple[BalanceRow, ...]
     runs: tuple[RunRow, ...]
     """Of the recipes whose pilots are complete."""
@@ -179,6 +183,7 @@ def make_plan(
     *,
     known: Experience | None = None,
     sizes: Mapping[str, CaseSize] | None = None,
+    times: Assumed | None = None,
 ) -> Plan:
     """Plan a campaign.
 
@@ -187,7 +192,9 @@ def make_plan(
         assumptions: For what to show the power.
         known: What pilots and cases found so far.
         sizes: How much there is to keep and compare of each workload whose baseline's pilot is complete.
+        times: What is assumed of how long everything takes, where nothing has been found.
     """
+    known = times.known if times is not None else known
     expansion = expand(config)
     setting = _Setting(
         config=config,
@@ -215,6 +222,7 @@ def make_plan(
         inputs=_inputs_row(names, setting.sizes) if config.numerical is not None else None,
         private=_private_row(setting),
         allocations=_allocation_rows(setting),
+        budget=make_budget(times.source, setting.slots, setting.times, times.machines) if times is not None else None,
         balance=_balance_rows(expansion, setting.slots),
         runs=_run_rows(setting),
         num_extension_runs=_num_extension_runs(setting.times.trained),
