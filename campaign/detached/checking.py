@@ -90,7 +90,7 @@ def check_staged(
     for planned in staged.submission.intent.allocations:
         for one in planned.attempts:
             _check_attempt(staged, plans, history.attempt(AttemptKey(one.slot, one.attempt, one.segment)), checked)
-    _check_inputs(staged, checked)
+    _check_inputs(staged, checked, home)
     _check_claims(staged, checked)
     if not checked.findings:
         checked.findings += check_interpreters(_sealed(staged, checked, history, home), entries)
@@ -304,16 +304,30 @@ def _unsealed_left(staged: Staged, one: Try, own: Mapping[str, str]) -> Iterator
 # --- inputs, and what nobody claims -----------------------------------------------------------------------------------
 
 
-def _check_inputs(staged: Staged, checked: Checked) -> None:
-    """Claim the canonical inputs that the pilots recorded; one that was killed may have written some and no list."""
+def _made_again(staged: Staged, home: HomePaths) -> Iterator[tuple[bytes, str]]:
+    """Yield the lists of canonical inputs that cases of the bundle need: what was not in it was made again there.
+
+    Raises:
+        EvidenceError: A list is not there.
+    """
+    attempts = [one for planned in staged.submission.intent.allocations for one in planned.attempts]
+    for sha256 in dict.fromkeys(one.inputs_sha256 for one in attempts if one.inputs_sha256):
+        path = home.inputs_listing(sha256)
+        yield files.read_regular(path), str(path)
+
+
+def _check_inputs(staged: Staged, checked: Checked, home: HomePaths) -> None:
+    """Claim the canonical inputs that pilots recorded or cases needed; a pilot that was killed may leave no list."""
     folder = staged.paths.inputs
     there, wanted = staged.below(folder), dict[str, int | None]()
+    lists = list(_made_again(staged, home)) if there else []
     for one in checked.tries:
         if one.sealed is not None and INPUTS in one.sealed.kept:
-            data = one.sealed.kept[INPUTS]
-            inputs = documents.Inputs.parse(data, where=str(one.folder.inputs))
-            wanted[f"{files.sha256_bytes(data)}.json"] = None
-            wanted |= {f"{sha256}.safetensors": num_bytes for sha256, num_bytes in inputs.files.items()}
+            lists.append((one.sealed.kept[INPUTS], str(one.folder.inputs)))
+    for data, where in lists:
+        wanted[f"{files.sha256_bytes(data)}.json"] = None
+        listed = documents.Inputs.parse(data, where=where).files
+        wanted |= {f"{sha256}.safetensors": num_bytes for sha256, num_bytes in listed.items()}
     is_open = any(one.sealed is None and "/pilot/" in one.key.slot for one in checked.tries)
     for name, path in there.items():
         sha256, num_bytes = staged.left.get(path) or staged.files[path]

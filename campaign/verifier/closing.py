@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from . import names, trees
-from .digests import Kind
+from .digests import Found, Kind
 from .facts import Entry, Facts
 from .findings import Check, EvidenceError
 from .history import history_of
@@ -178,8 +178,13 @@ def _files(facts: Facts) -> dict[bytes, Kind]:
     return {
         os.fsencode(one.path): one.kind
         for one in facts.digests.below("")
-        if one.kind is not Kind.FOLDER and is_listed(one.path)
+        if one.kind is not Kind.FOLDER and is_listed(one.path) and not _is_left(facts, one)
     }
+
+
+def _is_left(facts: Facts, found: Found) -> bool:
+    """Return whether a file was left behind on a bundle's machine: it was never here, and so is in no list."""
+    return found.withheld and found.path not in facts.withheld
 
 
 def _difference(facts: Facts, path: str, kind: Kind | None, listed: trees.Entry | None) -> str:

@@ -295,11 +295,22 @@ class Digests:
 
     def _add_withheld(self) -> None:
         for path, (num_bytes, sha256) in self.withheld.items():
-            if path in self._found:
-                continue  # it is here after all: its own bytes speak
-            self._found[path] = Found(path=path, kind=Kind.FILE, mode="", num_bytes=num_bytes, withheld=True)
-            self._sha256[path] = sha256
-            self._enter(path)
+            self.leave_out(path, num_bytes, sha256)
+
+    def leave_out(self, path: str, num_bytes: int, sha256: str) -> bool:
+        """Take a file for one of which the digest alone is known; return whether it is not here, so that it is one.
+
+        Args:
+            path: Relative to the home.
+            num_bytes: What is recorded of it.
+            sha256: What is recorded of it.
+        """
+        if path in self._found:
+            return self._found[path].withheld  # if it is here after all its own bytes speak
+        self._found[path] = Found(path=path, kind=Kind.FILE, mode="", num_bytes=num_bytes, withheld=True)
+        self._sha256[path] = sha256
+        self._enter(path)
+        return True
 
     def _enter(self, path: str) -> None:
         """Put a withheld file into the listing of its folder, and the folder into that of its own."""

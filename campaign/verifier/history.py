@@ -7,7 +7,7 @@ fault with its line, and the others are folded all the same.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -16,7 +16,8 @@ from .facts import Entry, Facts, Planned
 from .findings import EvidenceError
 from .strict import Node
 
-CLUSTERS = ("slurm", "local")
+DETACHED = "detached"
+CLUSTERS = ("slurm", "local", DETACHED)
 _MEMO = "history"
 
 
@@ -45,6 +46,19 @@ class Submitted(NamedTuple):
     is_array: bool
 
 
+class Ingested(NamedTuple):
+    """What came back of a bundle, as an act of the ledger has it."""
+
+    seq: int
+    receipts: Mapping[str, str]
+    begun: tuple[str, ...]
+    records: Mapping[str, str]
+    """SHA-256 of what the harness says of its allocations, by path."""
+    left: Mapping[str, tuple[str, int]]
+    """SHA-256 and bytes of what stayed on the machine, by path."""
+    complete: bool
+
+
 class Voiding(NamedTuple):
     """What is void of one slot from an amendment on: its first attempts, so many."""
 
@@ -65,6 +79,11 @@ class Submission:
     submitted: list[Submitted] = field(default_factory=list)
     not_submitted: list[int] = field(default_factory=list)
     """The ledger's numbers of the acts."""
+
+    @property
+    def bundle(self) -> str:
+        """Id of the bundle that it is; empty where it is none."""
+        return next((one.job for one in self.submitted if one.cluster == DETACHED), "")
 
     @property
     def is_open(self) -> bool:
@@ -120,6 +139,8 @@ class History:
     seen: dict[str, Seen] = field(default_factory=dict)
     cancelled: dict[str, int] = field(default_factory=dict)
     """By allocation, the ledger's number of the first act."""
+    ingested: dict[str, Ingested] = field(default_factory=dict)
+    """What came back of each bundle, by the key of its submission: as the last act has it."""
     amendments: list[Amendment] = field(default_factory=list)
     voidings: dict[str, list[Voiding]] = field(default_factory=dict)
     """What the amendments made void, by slot, in the ledger's order: never fewer attempts than before."""
@@ -342,6 +363,53 @@ def _note_seen(history: History, entry: Entry, data: Node) -> None:
             history.faults.append((where_of(entry), what))
 
 
+_OF_INGESTED = ("submission", "bundle", "receipts", "begun", "records", "left", "complete", "source_sha256")
+
+
+def _note_ingested(history: History, entry: Entry, data: Node) -> None:
+    data.only(_OF_INGESTED)
+    key = data["submission"].as_text()
+    submission = history.submissions.get(key)
+    if submission is None or not submission.bundle:
+        raise data.wrong(f"says that something came back of {key}, which is no bundle")
+    data["bundle"].must_be(submission.bundle, f"the ledger's line {submission.submitted[-1].seq}")
+    given_up = [history.cancelled[name] for name in submission.allocations if name in history.cancelled]
+    if given_up:
+        raise data.wrong(f"takes in results of a bundle that was abandoned in line {given_up[0]}")
+    data["source_sha256"].as_digest()
+    found = Ingested(
+        seq=entry.seq,
+        receipts={name: node.as_digest() for name, node in data["receipts"].fields()},
+        begun=data["begun"].as_texts(),
+        records={path: node.as_digest() for path, node in data["records"].fields()},
+        left=dict(_left(data["left"])),
+        complete=data["complete"].as_flag(),
+    )
+    own = {name for one in submission.allocations for name in history.allocations[one].planned}
+    strange = sorted({*found.receipts, *found.begun} - own)
+    if strange:
+        raise data.wrong(f"names {strange[0]}, which was not planned in bundle {submission.bundle}")
+    before = history.ingested.get(key)
+    for what, earlier, now in _both(before, found) if before is not None else ():
+        if not earlier.items() <= now.items():
+            raise data.wrong(f"has fewer or other {what} than line {before.seq if before else 0}")
+    history.ingested[key] = found
+    _note_seen(history, entry, data)
+
+
+def _both(before: Ingested, now: Ingested) -> Iterator[tuple[str, Mapping[str, str], Mapping[str, str]]]:
+    yield "receipts", before.receipts, now.receipts
+    yield "records", before.records, now.records
+
+
+def _left(node: Node) -> Iterator[tuple[str, tuple[str, int]]]:
+    for path, about in node.fields():
+        items = list(about.items())
+        if len(items) != 2 or not names.can_be_left(path):
+            raise about.wrong("cannot be a file that was left behind, with its SHA-256 and size")
+        yield path, (items[0].as_digest(), items[1].as_whole())
+
+
 def _note_candidate(history: History, entry: Entry, data: Node) -> None:
     history.candidates.setdefault(data["candidate"].as_text(), entry.seq)
 
@@ -394,6 +462,7 @@ _NOTES: dict[str, Callable[[History, Entry, Node], None]] = {
     "ended": _note_ended,
     "sealed": _note_seen,
     "collected": _note_seen,
+    "ingested": _note_ingested,
     "froze_candidate": _note_candidate,
     "reported": _note_reported,
     "amended": _note_amended,

@@ -25,6 +25,7 @@ ACTS = frozenset(
         "cancelled",
         "ended",
         "sealed",
+        "ingested",
         "collected",
         "reported",
         "lock_taken_over",

@@ -36,6 +36,7 @@ _FOLDERS = {
 _FILES = {names.MANIFEST, names.PROTOCOL, names.LEDGER, names.LOCK, names.DATABASE, names.SEAL}
 _OF_SQLITE = ("-journal", "-wal", "-shm")
 _OF_ALLOCATIONS = ("allocation.json", "started.json", "ended.json", "harness.log")
+_CALLS = names.calls("").rpartition("/")[2]
 _OF_EVALUATIONS = ("evidence", "verdict.json", "provenance.json", "report")
 
 
@@ -319,7 +320,14 @@ def _strangers_of_allocations(facts: Facts, history: History) -> Iterator[tuple[
                 yield folder, "no intent of the ledger names this allocation: added"
         elif found is None or found.kind is not Kind.FOLDER:
             yield folder, f"is {found.word if found else 'gone'} where the folder of an allocation should be"
-        yield from _strangers_within(facts, folder, _OF_ALLOCATIONS, "an allocation")
+        known = (*_OF_ALLOCATIONS, *((_CALLS,) if _is_detached(history, name) else ()))
+        yield from _strangers_within(facts, folder, known, "an allocation")
+
+
+def _is_detached(history: History, allocation: str) -> bool:
+    """Return whether an allocation was written into a bundle: only such a one is made in several calls."""
+    known = history.allocations.get(allocation)
+    return known is not None and history.submissions[known.submission].bundle != ""
 
 
 def _strangers_within(facts: Facts, folder: str, known: tuple[str, ...], whose: str) -> Iterator[tuple[str, str]]:

@@ -41,6 +41,10 @@ RECEIPT = "receipt.json"
 INPUTS_COPY = "inputs.json"
 TENSORS = "tensors.csv.gz"
 
+_LEFT = re.compile(
+    r"inputs/[0-9a-f]{64}\.safetensors|attempts/.+/checkpoints/[1-9][0-9]*/files/.+"
+    r"|attempts/.+\.log|attempts/.+/tensors\.csv\.gz"
+)
 _CHECKPOINT = re.compile(r"[1-9][0-9]{0,17}")
 _TORN = re.compile(r"ledger\.torn\.[1-9][0-9]*")
 
@@ -48,6 +52,12 @@ _TORN = re.compile(r"ledger\.torn\.[1-9][0-9]*")
 def is_leftover(name: str) -> bool:
     """Return whether a name (the last part of a path) is that of a temporary file which a killed writer left."""
     return name.startswith(".") and name.endswith(".tmp")
+
+
+def can_be_left(path: str) -> bool:
+    """Return whether a bundle may leave a file behind on its machine: no table, receipt or other document."""
+    parts = path.split("/")
+    return _LEFT.fullmatch(path) is not None and not any(part in ("", ".", "..") or "\0" in part for part in parts)
 
 
 def is_torn(name: str) -> bool:
@@ -158,6 +168,21 @@ def ended(allocation_id: str) -> str:
 def harness_log(allocation_id: str) -> str:
     """Return the harness's log of an allocation."""
     return f"{allocation(allocation_id)}/harness.log"
+
+
+def calls(allocation_id: str) -> str:
+    """Return the folder of what each command that went on with a detached allocation left."""
+    return f"{allocation(allocation_id)}/calls"
+
+
+def call(allocation_id: str, number: int) -> str:
+    """Return what a command wrote as it began."""
+    return f"{calls(allocation_id)}/{number}.json"
+
+
+def call_ended(allocation_id: str, number: int) -> str:
+    """Return what a command wrote as it left in order."""
+    return f"{calls(allocation_id)}/{number}.ended.json"
 
 
 def accounting(number: int) -> str:

@@ -46,7 +46,7 @@ class Handmade:
     def there(self, boot_id: str = "away") -> Home:
         """Return the bundle's own home, in which the harness works."""
         job = replace_job(self.id)
-        return replace(self.home, paths=self.paths.home, job=job, boot_id=boot_id)
+        return replace(self.home, paths=self.paths.home, job_identity=job, boot=boot_id)
 
     def call(
         self,

@@ -345,9 +345,9 @@ class Home:
     loss: training.Loss = training.close
     """Final loss of a run."""
     allocations: int = 0
-    job: documents.JobIdentity = LOCAL_JOB
+    job_identity: documents.JobIdentity = LOCAL_JOB
     """What every attempt runs in."""
-    boot_id: str = "0000"
+    boot: str = "0000"
 
     @property
     def manifest(self) -> documents.Manifest:
@@ -612,10 +612,10 @@ class Home:
             protocol_sha256=_sha256_once(self.paths.protocol),
             harness_sha256=self.manifest.harness_sha256,
             snapshots={side: self._snapshot(side) for side in slot.order},
-            job=self.job,
+            job=self.job_identity,
             host=documents.Host(
                 node=NODE,
-                boot_id=self.boot_id,
+                boot_id=self.boot,
                 kernel="6.1",
                 machine="x86_64",
                 cpu="Synthetic Processor",
