@@ -839,8 +839,8 @@ class GpuState(Document):
     ecc_uncorrected: int | None
 
 
-class Surroundings(Document):
-    """Conditions at one moment."""
+class Conditions(Document):
+    """Conditions on one node at one moment."""
 
     affinity: str
     """Processors of the harness, which a side starts with."""
@@ -849,6 +849,19 @@ class Surroundings(Document):
     gpus: tuple[GpuState, ...]
     unknown: dict[str, str]
     """Name of what is unknown to the reason."""
+
+
+class FurtherConditions(Conditions):
+    """The same on a further node."""
+
+    node: str
+
+
+class Surroundings(Conditions):
+    """Conditions at one moment, on the first node and on further ones."""
+
+    further: tuple[FurtherConditions, ...] = ()
+    """Of a side on several nodes the other ones, in their order."""
 
 
 class SideConditions(Document):
@@ -871,6 +884,7 @@ class RankReceipt(Document):
     pid: Natural
     """As it says itself; 0 before it has."""
     affinity: str
+    """Its processors when it had imported the adapter; empty if unknown."""
     exit_code: int | None
     signal: int | None
     wall_s: float
@@ -878,6 +892,8 @@ class RankReceipt(Document):
     max_rss_bytes: int
     peak_allocated_bytes: int | None
     peak_reserved_bytes: int | None
+    affinity_after: str = ""
+    """Its processors at the end of its windows; empty if unknown, and where nothing is compared by time."""
 
 
 class Topology(Document):

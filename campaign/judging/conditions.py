@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TypeVar
 
-from campaign.documents import ConditionRemark, GpuState, Receipt, SideConditions, SideReceipt
+from campaign.documents import ConditionRemark, Conditions, GpuState, Receipt, SideConditions, SideReceipt
 from campaign.keys import AttemptKey
 
 HELD_NS = 100_000_000
@@ -38,25 +38,57 @@ def remarks_of(receipts: Mapping[AttemptKey, Receipt]) -> tuple[ConditionRemark,
 def _differences(receipt: Receipt) -> Iterator[str]:
     told = [(side, side.conditions) for side in receipt.sides if side.conditions is not None]
     whole = [(side, said, said.after) for side, said in told if said.after is not None]
-    yield from _own_affinity(told)
+    for side, said in told:
+        yield from _own_affinity(side, said)
+        yield from _unknown_devices(side, said)
     if len(whole) < 2:
         return
     names = [side.side for side, _, _ in whole]
     looks = [(said.before, after) for _, said, after in whole]
+    yield from _of_node("", names, looks)
+    for place, node in enumerate(one.node for one in looks[0][0].further):
+        if all(place < len(one.further) for look in looks for one in look):
+            further = [(before.further[place], after.further[place]) for before, after in looks]
+            yield from _of_node(f"{node}: ", names, further)
+
+
+def _of_node(where: str, names: Sequence[str], looks: Sequence[tuple[Conditions, Conditions]]) -> Iterator[str]:
+    """Yield what both sides did not have in common on one node.
+
+    Args:
+        where: What stands before it.
+        names: Of the sides.
+        looks: Of each, before and after its windows.
+    """
     yield from _unlike(
-        "times that processors were throttled",
+        f"{where}times that processors were throttled",
         names,
         [_grown(look, lambda one: one.processors.throttled) for look in looks],
     )
     for place, gpu in enumerate(looks[0][0].gpus):
         if all(place < len(one.gpus) for look in looks for one in look):
-            yield from _of_gpu(gpu.uuid, names, [(before.gpus[place], after.gpus[place]) for before, after in looks])
+            own = [(before.gpus[place], after.gpus[place]) for before, after in looks]
+            yield from _of_gpu(f"{where}{gpu.uuid}", names, own)
 
 
-def _own_affinity(told: Sequence[tuple[SideReceipt, SideConditions]]) -> Iterator[str]:
-    for side, said in told:
-        if said.affinity not in ("", said.before.affinity):
-            yield f"{side.side} kept to the processors {said.affinity} of {said.before.affinity}"
+def _own_affinity(side: SideReceipt, said: SideConditions) -> Iterator[str]:
+    """Yield which of the processors that it was given a side left, and where that is not known."""
+    if said.after is None:
+        return
+    given = {one.node: one.affinity for one in said.before.further}
+    own = [(f" (rank {one.rank})", one.affinity_after, given.get(one.node, said.before.affinity)) for one in side.ranks]
+    for who, affinity, allowed in own or [("", said.affinity, said.before.affinity)]:
+        if not affinity:
+            yield f"{side.side}{who}: on which processors it ran is not known"
+        elif affinity != allowed:
+            yield f"{side.side}{who} kept to the processors {affinity} of {allowed}"
+
+
+def _unknown_devices(side: SideReceipt, said: SideConditions) -> Iterator[str]:
+    """Yield where it is not known which devices a side had: unknown of both sides does not say that they are alike."""
+    for where, look in [("", said.before), *((f" on {one.node}", one) for one in said.before.further)]:
+        if "gpus" in look.unknown:
+            yield f"{side.side}{where}: its devices are not known: {look.unknown['gpus']}"
 
 
 def _of_gpu(uuid: str, names: Sequence[str], looks: Sequence[tuple[GpuState, GpuState]]) -> Iterator[str]:

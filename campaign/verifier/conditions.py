@@ -5,6 +5,7 @@ The harness ended what did not keep to that. Receipts of earlier releases say no
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 from . import names
@@ -46,6 +47,29 @@ def faults(sealed: Sealed) -> Iterator[tuple[str, str]]:
             if before != now:
                 yield where, f"conditions changed: {name} was {before} {first}, {now} {when}"
     yield from _faults_of_start(sealed, expected)
+    for side in told:
+        for what in _faults_of_processors(side):
+            yield where, f"{side.key}: {what}"
+
+
+def _faults_of_processors(side: Node) -> Iterator[str]:
+    """Yield which processes of a side ended their windows on processors that the side was not given."""
+    conditions = side["conditions"]
+    if (after := conditions.get("after")) is None:
+        return
+    own = {one["node"].as_text(): one["affinity"] for one in _further(after)}
+    used = [("", conditions["affinity"], after["affinity"])]
+    for rank in side["ranks"].items() if side.has("ranks") else ():
+        if (found := rank.get("affinity_after")) is not None:
+            allowed = own.get(rank["node"].as_text(), after["affinity"])
+            used.append((f"rank {rank['rank'].as_whole()} ", found, allowed))
+    for who, affinity, allowed in used:
+        if taken := _numbers(affinity) - _numbers(allowed):
+            yield f"{who}ran on the processors {_listed(sorted(taken))}, which it was not given"
+
+
+def _further(state: Node) -> list[Node]:
+    return list(state["further"].items()) if state.has("further") else []
 
 
 def _looks(side: Node) -> Iterator[Look]:
@@ -56,7 +80,16 @@ def _looks(side: Node) -> Iterator[Look]:
 
 
 def _given(state: Node) -> dict[str, str]:
-    """Return what a side was given at one moment, as texts by name."""
+    """Return what a side was given at one moment, as texts by name; that of further nodes with their names."""
+    found = _given_here(state)
+    for further in _further(state):
+        node = further["node"].as_text()
+        found |= {f"{node}: {name}": value for name, value in _given_here(further).items()}
+    return found
+
+
+def _given_here(state: Node) -> dict[str, str]:
+    """Return what a side was given on one node."""
     unknown = set(state["unknown"].as_fields())
     gpus = list(state["gpus"].items())
     found = {"affinity": state["affinity"].as_text()}
@@ -84,6 +117,21 @@ def _faults_of_start(sealed: Sealed, given: dict[str, str]) -> Iterator[tuple[st
     uuids = " ".join(one["uuid"].as_text() for one in start["devices"].items() if one["kind"].as_text() == "cuda")
     if given["gpus"] not in (_UNKNOWN, uuids or "none"):
         yield where, f"the devices are {uuids or 'none'}, the receipt says {given['gpus']}"
+
+
+def _numbers(node: Node) -> set[int]:
+    """Return the processors of a list as `_listed` writes it.
+
+    Raises:
+        EvidenceError: It is none.
+    """
+    found: set[int] = set()
+    for part in filter(None, node.as_text().split(",")):
+        match = re.fullmatch(r"([0-9]{1,6})(?:-([0-9]{1,6}))?", part)
+        if match is None:
+            raise node.wrong(f"is {node.as_text()[:80]!r} where a list of processors should be")
+        found.update(range(int(match[1]), int(match[2] or match[1]) + 1))
+    return found
 
 
 def _listed(numbers: list[int]) -> str:

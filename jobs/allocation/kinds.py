@@ -111,9 +111,13 @@ def _check_processors(record: SideRecord) -> None:
     """
     if record.after is None:
         return
-    if taken := parse_cpus(record.affinity) - parse_cpus(record.after["affinity"]):
-        text = f"{record.side} moved to the processors {list_cpus(taken)}, and was given {record.after['affinity']}"
-        raise EndedError(Ending.INTERFERENCE, text)
+    given = record.after["affinity"]
+    own = {one["node"]: one["affinity"] for one in record.after.get("further", ())}
+    used = [(f"rank {one['rank']}: ", one["affinity_after"], own.get(one["node"], given)) for one in record.ranks]
+    for who, affinity, allowed in used or [("", record.affinity, given)]:
+        if taken := parse_cpus(affinity) - parse_cpus(allowed):
+            text = f"{who}{record.side} moved to the processors {list_cpus(taken)}, and was given {allowed}"
+            raise EndedError(Ending.INTERFERENCE, text)
 
 
 def _check_conditions(records: Sequence[SideRecord]) -> None:

@@ -32,6 +32,8 @@ from .workspace import LAUNCHER
 T = TypeVar("T")
 _REACH_S = 120.0
 """How long Slurm may take to start a step."""
+_LOOK_S = 60.0
+"""How long a node may take to say under what conditions it measures, of which the most is nvidia-smi's."""
 _END_S = 60.0
 """How long a node may take to end its ranks, which it kills, and to say what it knows of them."""
 _LEAVE_S = 15.0
@@ -40,6 +42,8 @@ _SIGNAL_S = 2.0
 """How long the parent waits, after a further node was lost, for the signal that says what happened to the job."""
 _UNBOUNDED_S = 1e6
 """As at the parent, nothing but the job's time limit bounds how long data are hashed and snapshots copied."""
+UNKNOWN = "unknown"
+"""What stands for devices of which nothing is known."""
 _ENDINGS = {ending.value: ending for ending in Ending}
 
 
@@ -115,6 +119,9 @@ class Link:
         command = {"do": "prepare", "plan": str(plan), "sha256": sha256_file(plan)}
         kind = yield from self.channel.request(command, "preparing", _read_kind, _UNBOUNDED_S)
         for name, own in kind_of(first.host, first.device.devices).items():
+            if own == kind[name] == UNKNOWN:
+                text = f"its {name} and those of the first node are not known, and so not whether they are alike"
+                raise EndedError(Ending.NODE_FAIL, self.channel.named(text))
             if kind[name] != own:
                 text = f"its {name} is {kind[name]}, that of the first node is {own}"
                 raise EndedError(Ending.NODE_FAIL, self.channel.named(text))
@@ -123,6 +130,14 @@ class Link:
         fields.count("pid")
         if (found := fields.text("node")) != self.node:
             raise ValueError(f"it is {found}")
+
+    def look(self) -> Step[dict[str, Any]]:
+        """Ask under what conditions its ranks are measured, as they are now."""
+
+        def read(fields: Fields, _answer: Answer) -> dict[str, Any]:
+            return {"node": self.node, **fields.table("state")}
+
+        return self.channel.request({"do": "look"}, "conditions", read, _LOOK_S)
 
     def open(self, planned: PlannedAttempt, told: Sequence[RankRecord]) -> Step[None]:
         """Start ranks.
@@ -195,7 +210,7 @@ def kind_of(host: Mapping[str, Any], devices: Sequence[Mapping[str, Any]]) -> di
         "machine type": str(host["machine"]),
         "kernel": str(host["kernel"]),
         "number of processors": str(len(host["affinity"])),
-        "devices": ", ".join(sorted(f"{one['name']} {one['driver']}".strip() for one in devices)) or "unknown",
+        "devices": ", ".join(sorted(f"{one['name']} {one['driver']}".strip() for one in devices)) or UNKNOWN,
     }
 
 

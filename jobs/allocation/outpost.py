@@ -131,6 +131,10 @@ class Outpost:
         """Let all ranks make one step; return what each of them answered, and the clock around it."""
         return self._guard(lambda: self._step(command))
 
+    def do_look(self, _command: dict[str, Any]) -> dict[str, Any]:
+        """Say under what conditions the ranks here are measured, as they are now."""
+        return {"state": self._guard(self._look)}
+
     def do_end(self, _command: dict[str, Any]) -> dict[str, Any]:
         """End the ranks if they live, and judge their ends; return what is known of them."""
         ended: EndedError | None = None
@@ -196,6 +200,11 @@ class Outpost:
         standing = find_standing(folder.started, read_regular(folder.started), job, mark_of(job))
         standing.check()
         return prepare(allocation, job, _ErrorLog(), standing)
+
+    def _look(self) -> dict[str, Any]:
+        if self._context is None:
+            raise ValueError("look before prepare")
+        return self._context.surroundings.read()
 
     def _open(self, command: dict[str, Any]) -> None:
         context = self._context

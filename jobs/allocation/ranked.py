@@ -14,10 +14,11 @@ from ..measurement.measuring import measure_side, run_ranked_pilot
 from ..measurement.session import Setting, SideRecord, running
 from ..processes.ranks import LOOPBACK, Rank, find_free_port, number_ranks
 from ..processes.sidelog import SideLog
-from ..processes.steps import alone
+from ..processes.steps import alone, together
 from .context import Context, set_up, undisturbed
 from .links import Link, Links
 from .nodes import find_address, find_nodes
+from .surroundings import State
 
 _ALONE = "one process alone"
 
@@ -45,7 +46,10 @@ def run_ranked(context: Context, planned: PlannedAttempt, folder: AttemptFolder,
         if planned.kind == "pilot":
             _run_pilot(context, planned, record, log, crew)
         else:
-            look = context.surroundings.read
+
+            def look() -> State:
+                return {**context.surroundings.read(), "further": together(*(link.look() for link in links))}
+
             measure_side(crew, record, context.signals, updates=planned.updates, look=look)
 
 

@@ -49,6 +49,14 @@ class Surroundings:
 
 def given(state: State) -> dict[str, str]:
     """Return what a side was given, as texts by what a person calls them: equal for both sides of a pair."""
+    found = _given_here(state)
+    for further in state.get("further", ()):
+        found |= {f"{further['node']}: {name}": value for name, value in _given_here(further).items()}
+    return found
+
+
+def _given_here(state: State) -> dict[str, str]:
+    """Return what a side was given on one node."""
     unknown = state["unknown"]
     values: dict[str, Any] = {"affinity": state["affinity"]}
     values |= {f"cgroup.{name}": value for name, value in state["cgroup"].items()}

@@ -64,6 +64,7 @@ def tell_rank(told: RankRecord) -> dict[str, Any]:
         "device": told.device,
         "pid": told.pid,
         "affinity": told.affinity,
+        "affinity_after": told.affinity_after,
         "peaks": None if told.peaks is None else list(told.peaks),
         "exit": None if record.exit is None else record.exit.as_json(),
         "wall_s": record.wall_s,
@@ -88,6 +89,7 @@ def take_rank(told: RankRecord, value: Any) -> None:
         raise ValueError(f"not of rank {told.rank.rank}")
     told.node, told.device = fields.text("node"), fields.text("device")
     told.pid, told.affinity = fields.count("pid"), fields.text("affinity")
+    told.affinity_after = fields.text("affinity_after")
     peaks = fields.optional("peaks", list)
     told.peaks = None if peaks is None else _pair(peaks)
     _take_record(told.record, fields)

@@ -38,6 +38,8 @@ class RankRecord:
     record: SideRecord
     pid: int = 0
     affinity: str = ""
+    affinity_after: str = ""
+    """At the end of the windows; it may have left some, or have taken others."""
     peaks: tuple[int, int] | None = None
 
     @property
@@ -57,6 +59,7 @@ class RankRecord:
             "device": self.device,
             "pid": self.pid,
             "affinity": self.affinity,
+            "affinity_after": self.affinity_after,
             "exit_code": found.exit_code,
             "signal": found.signal,
             "wall_s": self.record.wall_s,
@@ -127,7 +130,7 @@ class LocalRank:
     def result(self) -> Step[list[Result]]:
         """See `Member`."""
         found = yield from self._session.result()
-        self._told.peaks = found.peaks
+        self._told.peaks, self._told.affinity_after = found.peaks, self._session.affinity()
         return [found]
 
     def examples(self, step: int) -> Step[list[tuple[int, ...]]]:
@@ -251,8 +254,8 @@ class Crew:
         self._gather(lambda member: member.leave(), self.setting.limits.stall_s, may_end=True)
 
     def affinity(self) -> str:
-        """Return the processors of rank 0."""
-        return self.told[0].affinity
+        """Return the processors of rank 0 at the end of the windows."""
+        return self.told[0].affinity_after
 
 
 def _sum(values: Iterable[int]) -> int:

@@ -15,7 +15,7 @@ from ..common.endings import EndedError, Ending
 from ..common.plan import Limits, Protocol, Runnable
 from ..common.strict import MOST_COUNT, Fields, compact_json, plain_unicode
 from ..processes import opened, origins
-from ..processes.affinity import read_affinity
+from ..processes.affinity import list_cpus, parse_cpus, read_affinity
 from ..processes.channel import Answer, Channel, Ears
 from ..processes.keeper import Command, Exit, Keeper, descendants, is_descendant
 from ..processes.sidelog import Output
@@ -419,8 +419,13 @@ class Session:
         self.channel.await_exit(self.setting.limits.stall_s)
 
     def affinity(self) -> str:
-        """Return the processors of the worker; empty within a container, whose numbers mean nothing here."""
-        return read_affinity(self.worker_pid) if self._is_worker_seen() else ""
+        """Return the processors of the worker; empty where no process of the side can be seen.
+
+        Within a container the worker's own number means nothing here; then all processes of the side stand for it.
+        """
+        if self._is_worker_seen():
+            return read_affinity(self.worker_pid)
+        return list_cpus(set().union(*(parse_cpus(read_affinity(pid)) for pid in self._side_pids())))
 
     def _is_worker_seen(self) -> bool:
         """Return whether the number that the worker says is its own is that of a process of the side here."""

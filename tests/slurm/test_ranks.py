@@ -14,6 +14,7 @@ import pytest
 from tests.slurm.cluster import Cluster, wait_until
 from tests.support.cli import expect, expect_json
 from tests.support.ranks import write_ranked_campaign
+from tests.support.tinylm import write_scaling_campaign
 
 pytestmark = [pytest.mark.slurm, pytest.mark.slow]
 
@@ -47,6 +48,25 @@ def test_two_processes_on_each_of_two_nodes_are_measured_as_one_side(tmp_path: P
     expect(0, "report", "--home", home, "--exit-zero")
     verified = expect_json(0, "verify", home)
     assert verified
+
+
+@pytest.mark.usefixtures("slurm_cluster")
+def test_the_example_trains_data_parallel_over_two_nodes(tmp_path: Path) -> None:
+    config, home = write_scaling_campaign(tmp_path), tmp_path / "home"
+    text = config.read_text().replace("axes.processes = [1, 2]", "axes.processes = [2]\naxes.nodes = [2]")
+    config.write_text(text.replace('production = ["tiny-p1", "tiny-p2"]', 'production = ["tiny-p2"]'))
+    expect(0, "freeze", config, "--home", home)
+    expect(0, "freeze", "--candidate", "--config", config, "--home", home)
+    expect(0, "submit", "--home", home, "--cluster", "slurm", "--wait", "--yes")
+    (pair,) = receipts(home, "c*/pair/tiny-p2/r1/1")
+    assert (pair["ending"], pair["reason"]) == ("completed", "")
+    for side in pair["sides"]:
+        assert side["topology"] == {"processes": 2, "nodes": 2}
+        assert len({rank["node"] for rank in side["ranks"]}) == 2
+        assert side["engaged"]["exchange"] == "gloo"
+        assert side["engaged"]["exchanges"] == side["engaged"]["updates"]
+    expect(0, "report", "--home", home, "--exit-zero")
+    assert expect_json(0, "verify", home)
 
 
 def processes_of(home: Path, program: str) -> list[int]:

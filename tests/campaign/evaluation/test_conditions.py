@@ -77,4 +77,32 @@ def test_what_one_side_met_and_the_other_did_not_is_named_with_both_numbers(seco
 def test_a_side_that_left_processors_by_itself_is_named() -> None:
     (what,) = remarks(look(), look(), affinity="0").values()
     assert what == ("candidate kept to the processors 0 of 0-3",)
-    assert remarks(look(), look(), affinity="") == {}
+
+
+def test_processors_that_nobody_could_see_are_named_and_not_taken_for_those_that_were_given() -> None:
+    (what,) = remarks(look(), look(), affinity="").values()
+    assert what == ("candidate: on which processors it ran is not known",)
+
+
+def test_devices_that_are_not_known_of_either_side_are_named() -> None:
+    unknown = {**look(), "gpus": [], "unknown": {"gpus": "nvidia-smi does not answer"}}
+    sides = [
+        make_side(side, place, conditions={"before": unknown, "after": unknown, "affinity": "0-3"})
+        for place, side in enumerate(("baseline", "candidate"), start=1)
+    ]
+    (found,) = remarks_of({AttemptKey("c0/pair/w/r1", 1, 0): make_receipt(sides)})
+    assert found.what == tuple(
+        f"{side}: its devices are not known: nvidia-smi does not answer" for side in ("baseline", "candidate")
+    )
+
+
+def test_what_happened_on_a_further_node_is_told_with_its_name() -> None:
+    def on_two(there: dict[str, Any]) -> dict[str, Any]:
+        return {**look(), "further": [{**there, "node": "n2"}]}
+
+    sides = [
+        make_side(side, place, conditions={"before": on_two(look()), "after": on_two(after), "affinity": "0-3"})
+        for place, (side, after) in enumerate((("baseline", look()), ("candidate", look(throttled=8))), start=1)
+    ]
+    (found,) = remarks_of({AttemptKey("c0/pair/w/r1", 1, 0): make_receipt(sides)})
+    assert found.what == ("n2: times that processors were throttled: 0 for baseline, 3 for candidate",)

@@ -170,6 +170,28 @@ FORGED = {
         ),
         "sides[0].conditions.before: is null where an object should be",
     ),
+    "processors that were taken": (
+        edit_sides(PAIR, lambda sides: [say_conditions(sides), sides[1]["conditions"].update(affinity="0-1,3")]),
+        "sides[1]: ran on the processors 1,3, which it was not given",
+    ),
+    "no list of processors": (
+        edit_sides(PAIR, lambda sides: [say_conditions(sides), sides[1]["conditions"].update(affinity="all")]),
+        "is 'all' where a list of processors should be",
+    ),
+    "another affinity of a further node": (
+        edit_sides(
+            PAIR,
+            lambda sides: [
+                say_conditions(sides),
+                *(
+                    look.update(further=[{**copy.deepcopy(STATE), "node": "n2", "affinity": cpus}])
+                    for side, cpus in zip(sides, "01", strict=True)
+                    for look in (side["conditions"]["before"], side["conditions"]["after"])
+                ),
+            ],
+        ),
+        "conditions changed: n2: affinity was 0 before",
+    ),
     "a restarted job": (
         both(edit_sides(PAIR, say_conditions), restart),
         "its scheduler had restarted",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -35,6 +36,29 @@ def test_a_pair_on_several_nodes_is_measured_as_one(tmp_path: Path) -> None:
         assert {rank.exit_code for rank in side.ranks} == {0}
         assert all(rank.peak_allocated_bytes and rank.device.startswith("cpu:") for rank in side.ranks)
         assert side.engaged == {"path": "meeting", "sum": 20, "device": "cpu"}
+        assert side.conditions is not None
+        assert side.conditions.after is not None
+        for look in (side.conditions.before, side.conditions.after):
+            assert [(one.node, one.affinity) for one in look.further] == [("n2", look.affinity)]
+        assert {rank.affinity_after for rank in side.ranks} == {side.conditions.after.affinity}
+        assert side.conditions.affinity == side.ranks[0].affinity_after
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="there is no other processor to move to")
+def test_a_rank_of_another_node_that_takes_processors_ends_the_side(tmp_path: Path) -> None:
+    given = os.sched_getaffinity(0)
+    body = f"def sync(self):\n    os.sched_setaffinity(0, {sorted(given)!r}) if self.rank else None"
+    bench = make_ranked_bench(tmp_path, misbehaving(body), nodes=2)
+    pretend_nodes(bench, tmp_path / "bin")
+    os.sched_setaffinity(0, {min(given)})
+    try:
+        bench.run(bench.plan(SOLO))
+    finally:
+        os.sched_setaffinity(0, given)
+    receipt = bench.receipt(SOLO)
+    assert receipt.ending == "interference"
+    assert "rank 1: baseline moved to the processors" in receipt.reason
 
 
 @pytest.mark.slow

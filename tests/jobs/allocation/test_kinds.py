@@ -45,6 +45,42 @@ def test_a_side_keeps_to_the_processors_that_it_was_given(affinity: str, taken: 
     assert caught.value.ending is Ending.INTERFERENCE
 
 
+@pytest.mark.parametrize(
+    ("after", "words"),
+    [
+        (("0", "1", "4-5"), ""),
+        (("0-1", "0-2", "4"), "rank 1: baseline moved to the processors 2, and was given 0-1"),
+        (("0", "1", "0"), "rank 2: baseline moved to the processors 0, and was given 4-5"),
+    ],
+)
+def test_every_rank_keeps_to_the_processors_that_its_own_node_gave_it(after: tuple[str, ...], words: str) -> None:
+    nodes = ("n1", "n1", "n2")
+    ranks = tuple(
+        {"rank": rank, "node": node, "affinity_after": cpus}
+        for rank, (node, cpus) in enumerate(zip(nodes, after, strict=True))
+    )
+    state = {**STATE, "further": [{**STATE, "node": "n2", "affinity": "4-5"}]}
+    measured = record("baseline", affinity=after[0], after=state, ranks=ranks)
+    if not words:
+        _check_processors(measured)
+        return
+    with pytest.raises(EndedError, match=words) as caught:
+        _check_processors(measured)
+    assert caught.value.ending is Ending.INTERFERENCE
+
+
+def test_conditions_of_a_further_node_must_be_the_same_as_well() -> None:
+    def on_two(there: dict[str, Any]) -> dict[str, Any]:
+        return {**STATE, "further": [{**there, "node": "n2"}]}
+
+    same = [record("baseline", before=on_two(STATE), after=on_two(STATE))]
+    _check_conditions([*same, record("candidate", before=on_two(STATE))])
+    with pytest.raises(EndedError, match=r"n2: cgroup.limit0 was 1 before baseline.*, 2 before candidate's windows"):
+        _check_conditions([*same, record("candidate", before=on_two(limited(1)))])
+    with pytest.raises(EndedError, match="n2: affinity was 0-1 before baseline's windows, absent before candidate"):
+        _check_conditions([*same, record("candidate", before=STATE)])
+
+
 def test_conditions_must_be_the_same_before_and_after_and_on_both_sides() -> None:
     same = [record("baseline", before=STATE, after=STATE), record("candidate", before=STATE)]
     _check_conditions(same)

@@ -90,6 +90,22 @@ def test_a_further_node_of_another_kind_is_refused(plan: Path, changes: dict[str
         reach(plan, {"node": "n2", "pid": 7}, {**of_kind(), "devices": []})
 
 
+def test_devices_that_are_known_of_neither_node_are_not_taken_for_alike(
+    plan: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(PLACE, "device", SimpleNamespace(devices=()))
+    with pytest.raises(EndedError, match="its devices and those of the first node are not known") as caught:
+        reach(plan, {"node": "n2", "pid": 7}, {**of_kind(), "devices": []})
+    assert caught.value.ending is Ending.NODE_FAIL
+
+
+def test_a_further_node_tells_its_conditions_under_its_name() -> None:
+    link, channel = Link.__new__(Link), Said({"state": {"affinity": "0-1"}})
+    link.node, link.channel = "n2", cast("Any", channel)
+    assert alone(link.look()) == {"node": "n2", "affinity": "0-1"}
+    assert channel.commands == [{"do": "look"}]
+
+
 def test_a_node_that_is_another_one_than_was_reached_for_is_refused(plan: Path) -> None:
     with pytest.raises(ValueError, match="it is n3"):
         reach(plan, {"node": "n3", "pid": 7}, of_kind())
