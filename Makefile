@@ -49,7 +49,7 @@ test: $(STAMP) ## Run the tests, the real-Slurm ones included where the machine 
 test-slow: $(STAMP) ## Run the long tests: faults, scale, kills, tampering
 	@$(BIN)/python tools/slurm_ready.py
 	$(PYTEST) $(SHARED) -m "slow and not alone" --timeout 1200
-	$(PYTEST) $(SPENT) -m "slow and alone" --timeout 1200 tests/slow
+	$(PYTEST) $(SPENT) -m "slow and alone" --timeout 1200
 
 lint: $(STAMP) ## Check format and lint
 	$(BIN)/ruff format --check .
