@@ -903,6 +903,14 @@ class Topology(Document):
     nodes: Positive = 1
 
 
+class PartialWindow(Document):
+    """A window of a measurement that did not complete; it counts for nothing."""
+
+    updates: Natural
+    tokens: Natural
+    seconds: float
+
+
 class SideReceipt(Document):
     """What the parent observed of one side's process, and what the side said of itself."""
 
@@ -933,6 +941,8 @@ class SideReceipt(Document):
     """Of the image that it ran in, where it ran; empty where none was declared."""
     conditions: SideConditions | None = None
     """None where nothing is compared by time."""
+    windows: tuple[PartialWindow, ...] = ()
+    """What had been measured when the attempt ended; none of a completed one, whose tables have them."""
     topology: Topology = Topology()
     ranks: tuple[RankReceipt, ...] = ()
     """Its processes in the order of their ranks; none where it has one, which the entry itself describes."""
@@ -1348,6 +1358,15 @@ class SegmentSummary(Document):
     """Updates behind it when it ended; None where no receipt says so."""
 
 
+class MeasuredSide(Document):
+    """What an attempt had measured of one side when it ended without being complete."""
+
+    side: SideName
+    windows: Positive
+    tokens: Natural
+    seconds: float
+
+
 class AttemptSummary(Document):
     """One attempt that has an ending; of a run the fields are those of the segment whose ending is the attempt's."""
 
@@ -1365,6 +1384,8 @@ class AttemptSummary(Document):
     """How it ended, of one whose ending is ``void``; None for all others."""
     amendment: Natural = 0
     """The ledger's number of the amendment that made it void; 0 where there is none."""
+    measured: tuple[MeasuredSide, ...] = ()
+    """Of one that did not complete, by side; only those of which there was a window."""
 
 
 class MachineDevice(Document):
@@ -1565,6 +1586,42 @@ class ExchangeSummary(Document):
     """When that happened; empty as before."""
 
 
+class BundleSummary(Document):
+    """One bundle: allocations for a machine that the driver does not reach, and what came back of them."""
+
+    id: str
+    seq: Positive
+    """The ledger's number of the act by which it was written."""
+    at: float
+    place: str
+    """Host and folder where it was written."""
+    allocations: Natural
+    attempts: Natural
+    """Written into it, segments of runs each by itself."""
+    returned: Natural
+    """How many of them came back, those that left no receipt included."""
+    ingested_seqs: tuple[Positive, ...]
+    """The ledger's numbers of the acts by which results came back; none of a bundle that never did."""
+    complete: bool
+    """Whether nothing more of it can come."""
+    abandoned_seq: Natural
+    """The ledger's number of the act that gave it up; 0 where none did."""
+    abandoned: str
+    """Why."""
+    left: Natural
+    """Files that stayed on the machine: their digests alone are known."""
+    left_bytes: Natural
+
+
+class SharedBoot(Document):
+    """A workload of which several repeats were measured on one boot of one machine, in detached allocations."""
+
+    workload: str
+    kind: AttemptKind
+    node: str
+    repeats: tuple[Positive, ...]
+
+
 class Provenance(Document):
     """provenance.json: what a report says beside the verdict. Acceptance never reads it."""
 
@@ -1612,6 +1669,10 @@ class Provenance(Document):
     """All of the campaign, those about other candidates included, oldest first."""
     registry: RegistryState | None = None
     """What is known beside this home; None in what was written before there was a registry."""
+    bundles: tuple[BundleSummary, ...] = ()
+    """All of the campaign, oldest first."""
+    shared_boots: tuple[SharedBoot, ...] = ()
+    """Of this candidate and the baseline, by workload and kind."""
     fallback: FallbackState | None = None
     """Whether each side resumes the other's checkpoint; None where it was never tried."""
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from reports import (
     amendments,
+    bundles,
     candidates,
     conditions,
     convergence,
@@ -84,6 +85,8 @@ def build_page(source: Source) -> Page:
         hosts=identity.host_table(provenance),
         platforms=platforms.platform_table(provenance),
         conditions=conditions.condition_table(provenance),
+        bundles=bundles.bundle_table(provenance),
+        shared_boots=bundles.boot_table(provenance),
         nodes=nodes.node_table(provenance),
         frozen_on=identity.frozen_on_table(provenance),
         versions=identity.version_table(provenance),

@@ -280,6 +280,10 @@ class Page:
     """None for provenance that was written before it told them."""
     conditions: Table | None
     """None where the sides of every measurement ran alike."""
+    bundles: Table | None
+    """None where everything was made where the driver reaches."""
+    shared_boots: Table | None
+    """None where no machine measured a workload in several repeats without a boot in between."""
     nodes: Table | None
     """None for provenance that was written before it told them."""
     frozen_on: Table

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -12,6 +13,7 @@ from campaign.collection.collect import Collection
 from campaign.collection.database import SegmentRecord
 from campaign.errors import EvidenceError
 from campaign.frozen import Frozen
+from campaign.judging.bundles import bundle_summaries, shared_boots
 from campaign.judging.conditions import remarks_of
 from campaign.judging.exchanges import exchanges_of
 from campaign.judging.nodes import node_summaries
@@ -128,6 +130,20 @@ def _wanted(frozen: Frozen, candidate: str, due: frozenset[str]) -> set[str]:
     }
 
 
+def _measured(receipt: documents.Receipt | None) -> list[documents.MeasuredSide]:
+    """Return what an attempt that did not complete had measured of each side."""
+    return [
+        documents.MeasuredSide(
+            side=side.side,
+            windows=len(side.windows),
+            tokens=sum(one.tokens for one in side.windows),
+            seconds=math.fsum(one.seconds for one in side.windows),
+        )
+        for side in (receipt.sides if receipt is not None else ())
+        if side.windows
+    ]
+
+
 def _attempts(collection: Collection, owners: Sequence[str], history: acts.History) -> list[dict[str, Any]]:
     names = ("slot", "attempt", "allocation", "node", "device", "ending", "sealed")
     return [
@@ -137,10 +153,15 @@ def _attempts(collection: Collection, owners: Sequence[str], history: acts.Histo
             "segments": [_segment(one) for one in record.segments],
             "ended": record.ended if record.before is not None else None,
             "amendment": history.voided_by(*record.key) or 0,
+            "measured": [one.to_json() for one in _measured(collection.receipts_read.get(AttemptKey(*record.key)))],
         }
         for record in sorted(collection.records, key=lambda item: item.key)
         if record.key[0].partition("/")[0] in owners
     ]
+
+
+def _starts(collection: Collection, owners: Sequence[str]) -> dict[AttemptKey, documents.Start]:
+    return {key: own for key, own in collection.starts_read.items() if key.slot.partition("/")[0] in owners}
 
 
 def _side(side: documents.Side, name: str, frozen: documents.Entry) -> dict[str, object]:
@@ -178,7 +199,7 @@ def build_provenance(
     owners = ("baseline", candidate)
     history = acts.fold(chain.entries)
     attempts = _attempts(collection, owners, history)
-    starts = [own for key, own in collection.starts_read.items() if key.slot.partition("/")[0] in owners]
+    starts = list(_starts(collection, owners).values())
     by_key = {key: own for key, own in collection.receipts_read.items() if key.slot.partition("/")[0] in owners}
     receipts = list(by_key.values())
     planned = {documents.slot_for(slot.slot, candidate): slot.workload for slot in frozen.protocol.slots}
@@ -223,6 +244,10 @@ def build_provenance(
             "head": cut.head,
             "baseline_sealed_seq": _baseline_sealed_seq(frozen, cut.entries, collection.receipts_read),
         },
+        "bundles": [one.to_json() for one in bundle_summaries(chain.entries, history)],
+        "shared_boots": [
+            one.to_json() for one in shared_boots(_starts(collection, owners), frozen, candidate, history)
+        ],
         "fallback": fallback.to_json() if fallback is not None else None,
         "other_candidates": [
             {"id": name, "frozen_seq": seq, "frozen_at": chain.entries[seq - 1].at, "outcome": outcomes.get(name)}

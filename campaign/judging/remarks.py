@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from campaign.collection.collect import Collection
 from campaign.collection.interpreters import Sealed, remarks_on_interpreters
-from campaign.frozen import read_frozen
+from campaign.frozen import Frozen, read_frozen
+from campaign.judging.bundles import shared_boots
 from campaign.paths import HomePaths
 from campaign.record.ledger import read_entries
+from campaign.submission import acts
 
 
 def read_remarks(paths: HomePaths, collection: Collection) -> tuple[str, ...]:
@@ -15,7 +19,8 @@ def read_remarks(paths: HomePaths, collection: Collection) -> tuple[str, ...]:
     Raises:
         EvidenceError: What was frozen or recorded cannot be read.
     """
-    sides = read_frozen(paths).sides()
+    frozen = read_frozen(paths)
+    sides = frozen.sides()
     sealed = (
         Sealed(
             where=key.text,
@@ -25,5 +30,21 @@ def read_remarks(paths: HomePaths, collection: Collection) -> tuple[str, ...]:
         )
         for key, receipt in collection.receipts_read.items()
     )
+    entries = read_entries(paths)
     seen = {name: side.interpreter for name, side in sides.items() if side.interpreter is not None}
-    return tuple(remarks_on_interpreters(sealed, read_entries(paths), seen))
+    return (*remarks_on_interpreters(sealed, entries, seen), *_of_boots(frozen, collection, acts.fold(entries)))
+
+
+def _of_boots(frozen: Frozen, collection: Collection, history: acts.History) -> Iterator[str]:
+    """Yield what detached allocations shared that were to be obtained afresh."""
+    found = {
+        (one.workload, one.kind, one.repeats): one
+        for candidate in ("", *frozen.candidates)
+        for one in shared_boots(collection.starts_read, frozen, candidate, history)
+    }
+    for one in found.values():
+        repeats = ", ".join(map(str, one.repeats))
+        yield (
+            f"{one.workload} ({one.kind}): repeats {repeats} were measured on one boot of {one.node}: those detached "
+            "allocations were not obtained afresh"
+        )

@@ -57,6 +57,8 @@ def find_prunable(paths: HomePaths, view: View, entries: Sequence[Entry], *, rep
     found = dict(_bytecode(paths, view))
     found |= dict(_left_by_attempts(paths, view))
     found |= dict(_left_by_reports(paths))
+    if os.path.lexists(paths.incoming):
+        found[paths.incoming] = "left by an ingestion that was killed"
     if reports:
         found |= dict(_reports(paths, entries))
     return [_measure(path, why) for path, why in sorted(found.items())]

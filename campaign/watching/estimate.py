@@ -20,7 +20,7 @@ from campaign.submission.acts import Cluster
 from campaign.submission.cost import topologies
 from campaign.watching.durations import duration
 from campaign.watching.running import Running
-from campaign.watching.state import ACTIVE, SlotStatus
+from campaign.watching.state import ACTIVE, SlotState, SlotStatus
 
 FEW = 5
 """Completed slots from which on their times say how far an expectation is off."""
@@ -110,6 +110,8 @@ def _unknown(slots: Collection[SlotStatus], left: Sequence[SlotStatus], seconds:
     hopeless = sum(bool(one.attempts and one.attempts[-1].hopeless) for one in slots)
     if hopeless:
         return f"{hopeless} slot(s) wait in jobs that will not start by themselves"
+    if away := sum(one.state is SlotState.AWAY for one in left):
+        return f"{away} slot(s) are in bundles, which somebody has to bring back"
     if any(one.slot.kind == "pilot" for one in left):
         return "pilots are not complete"
     wanting = [name for name, about_s in seconds.items() if about_s is None]
@@ -150,7 +152,7 @@ def estimate(
     found = {one.name: _seconds(outlook, one) for one in left}
     if why := _unknown(slots, left, found):
         return Finish(at_once=at_once, unknown=why)
-    if outlook.cluster == "slurm" and not at_once:
+    if outlook.cluster != "local" and not at_once:
         return Finish(unknown="nothing runs now, and nobody knows how long jobs wait")
     seconds = {name: about_s for name, about_s in found.items() if about_s is not None}
     each_s = _allocations(outlook, left, seconds, {one.slot: one for one in running})

@@ -16,7 +16,7 @@ from campaign.paths import HomePaths
 from campaign.planning.calibration import Experience
 from campaign.planning.packing import pack
 from campaign.planning.walltime import Case
-from campaign.submission.acts import Cluster
+from campaign.submission.acts import Cluster, Submission
 from campaign.submission.cost import (
     Expectation,
     device_hours,
@@ -94,6 +94,8 @@ class Progress:
     """When nothing will be left to measure."""
     obstacles: tuple[Obstacle, ...] = ()
     """Why a pass can no longer be reached; empty as long as it can."""
+    away: Mapping[str, int] = field(default_factory=dict)
+    """Number of the attempts that have not come back, by the bundle: its id, where it was written and when."""
 
     def to_json(self) -> dict[str, Any]:
         """Return it as a JSON value."""
@@ -115,6 +117,7 @@ class Progress:
             "finish": self.finish.to_json(),
             "pass_reachable": not self.obstacles,
             "obstacles": [one.to_json() for one in self.obstacles],
+            "away": dict(self.away),
         }
 
 
@@ -209,6 +212,7 @@ def summarise(
         excluded=_excluded(manifest, view),
         running=running,
         finish=estimate(_outlook(protocol, manifest, known, cluster, runs), slots, remaining, running),
+        away=dict(Counter(one.reason for one in attempts if one.state is AttemptState.AWAY)),
         obstacles=read_obstacles(paths, candidate, view.history, view.slots, out_of_reach),
     )
 
@@ -253,12 +257,7 @@ def status_text(progress: Progress) -> str:
     ]
     title = f"{progress.campaign}: baseline" + (f" and candidate {progress.candidate}" if progress.candidate else "")
     lines = [title, "", table(("phase", *states, "slots"), rows), ""]
-    if progress.running:
-        lines += ["running:", *_limited([f"  {one.text}" for one in progress.running], "attempts")]
-    if progress.pending:
-        lines += ["waiting:", *_limited([f"  {number} x {why}" for why, number in progress.pending.items()], "reasons")]
-    if progress.unknown:
-        lines += ["not known:", *_limited([f"  {one}" for one in progress.unknown], "slots")]
+    lines += _open_lines(progress)
     if under_way := [one for one in progress.runs if one.state is not SlotState.COMPLETED]:
         lines += ["runs:", *_limited([f"  {one.text}" for one in under_way], "runs")]
     # A run that was cut goes on: what its segments ended with stands with it, and in --json.
@@ -275,6 +274,21 @@ def status_text(progress: Progress) -> str:
         lines += [f"{NOT_REACHABLE}:", *_limited([f"  {one.text}" for one in progress.obstacles], "reasons")]
     lines += [remaining_text(progress), f"finish: {progress.finish.text}"]
     return "\n".join(lines)
+
+
+def _open_lines(progress: Progress) -> list[str]:
+    """Return the lines about attempts that have not ended."""
+    lines: list[str] = []
+    if progress.running:
+        lines += ["running:", *_limited([f"  {one.text}" for one in progress.running], "attempts")]
+    if progress.pending:
+        lines += ["waiting:", *_limited([f"  {number} x {why}" for why, number in progress.pending.items()], "reasons")]
+    if progress.away:
+        said = [f"  {number} attempt(s) in {bundle}" for bundle, number in progress.away.items()]
+        lines += ["away:", *_limited(said, "bundles")]
+    if progress.unknown:
+        lines += ["not known:", *_limited([f"  {one}" for one in progress.unknown], "slots")]
+    return lines
 
 
 def remaining_text(progress: Progress) -> str:
@@ -350,10 +364,18 @@ def describe_attempt(paths: HomePaths, view: View, attempt: AttemptStatus, *, ha
         "case": _case(attempt.receipt),
         "log": str(log) if log else None,
         "log_tail": read_tail(log) if log else "",
-        "command": list(read_command(paths, submission, allocation.index, harness_python)),
+        "command": _command(paths, submission, allocation.index, harness_python),
         "accounting": accounting_command(view, attempt),
         "look_further": look_further(paths, view, attempt, log),
     }
+
+
+def _command(paths: HomePaths, submission: Submission, index: int, harness_python: str) -> list[str]:
+    """Return the command that makes an allocation; of one in a bundle the one that is given where the bundle lies."""
+    if submission.is_detached and submission.submitted is not None:
+        folder = submission.submitted.place.removesuffix(".tar") or submission.submitted.job
+        return ["python", f"{folder}/run.py", "--max-minutes", "N"]
+    return list(read_command(paths, submission, index, harness_python))
 
 
 def _case(receipt: Receipt | None) -> dict[str, Any] | None:
