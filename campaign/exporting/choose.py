@@ -12,7 +12,7 @@ from pathlib import Path
 from campaign import files
 from campaign.collection.sealed import is_leftover
 from campaign.errors import EvidenceError
-from campaign.paths import HomePaths
+from campaign.paths import TENSORS, HomePaths
 
 
 class Withheld(enum.StrEnum):
@@ -24,6 +24,8 @@ class Withheld(enum.StrEnum):
     """What sides saved during trainings."""
     INPUTS = "inputs"
     """Canonical states and batches of numerical cases."""
+    TENSORS = "tensors"
+    """Comparisons of numerical cases tensor by tensor, which no gate reads."""
     LOGS = "logs"
     """What sides and the harness printed."""
 
@@ -128,6 +130,8 @@ def _kinds(paths: HomePaths) -> Callable[[Path], Withheld | None]:
             return Withheld.INPUTS if whole.suffix == ".safetensors" else None
         if whole.is_relative_to(paths.attempts) and "checkpoints" in whole.relative_to(paths.attempts).parts:
             return Withheld.CHECKPOINTS if "files" in whole.relative_to(paths.attempts).parts else None
+        if whole.is_relative_to(paths.attempts) and whole.name == TENSORS:
+            return Withheld.TENSORS
         return Withheld.LOGS if whole.suffix == ".log" else None
 
     return kind_of

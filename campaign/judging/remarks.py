@@ -36,15 +36,16 @@ def read_remarks(paths: HomePaths, collection: Collection) -> tuple[str, ...]:
 
 
 def _of_boots(frozen: Frozen, collection: Collection, history: acts.History) -> Iterator[str]:
-    """Yield what detached allocations shared that were to be obtained afresh."""
-    found = {
-        (one.workload, one.kind, one.repeats): one
+    """Yield what detached allocations shared that were to be obtained afresh: one remark for all of them."""
+    found = [
+        one
         for candidate in ("", *frozen.candidates)
         for one in shared_boots(collection.starts_read, frozen, candidate, history)
-    }
-    for one in found.values():
+    ]
+    if found:
+        one, num = found[0], len({each.workload for each in found})
         repeats = ", ".join(map(str, one.repeats))
         yield (
-            f"{one.workload} ({one.kind}): repeats {repeats} were measured on one boot of {one.node}: those detached "
-            "allocations were not obtained afresh"
+            f"{num} workload(s) were measured in several repeats on one boot of one machine, such as {one.workload} "
+            f"({one.kind}) in repeats {repeats} on {one.node}: those detached allocations were not obtained afresh"
         )

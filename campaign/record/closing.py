@@ -51,7 +51,7 @@ def _require_ended(paths: HomePaths, collection: Collection) -> None:
         raise StateError(
             f"{collection.running} attempt(s) have not ended",
             why="what they leave would belong to no closed campaign",
-            hint="campaign status; wait for them, or: campaign cancel",
+            hint="campaign status; wait for them, or: campaign cancel; of a bundle: campaign bundle ingest, or abandon",
         )
 
 
