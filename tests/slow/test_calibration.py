@@ -45,15 +45,21 @@ def spread(verdicts: list[Verdict]) -> float:
     )
 
 
-def measure(folder: Path, adapter: str, *, slowed_share: float | None = None) -> Verdict:
-    """Run one campaign, with windows long enough to average over what else the machine does."""
-    return run_to_verdict(write_campaign(folder, adapter=adapter, window_s="0.3", slowed_share=slowed_share))
+def measure(folder: Path, candidate: str, adapter: str, *, slowed_share: float | None = None) -> Verdict:
+    """Measure one candidate more, with windows long enough to average over what else the machine does."""
+    config = write_campaign(folder, candidate=candidate, adapter=adapter, window_s="0.3", slowed_share=slowed_share)
+    return run_to_verdict(config)
 
 
 @pytest.fixture(scope="module")
-def same_against_same(tmp_path_factory: pytest.TempPathFactory) -> list[Verdict]:
-    folder = tmp_path_factory.mktemp("same")
-    return [measure(folder / f"run-{run}", "adapter:native") for run in range(RUNS)]
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder for one campaign with all of the candidates."""
+    return tmp_path_factory.mktemp("calibration")
+
+
+@pytest.fixture(scope="module")
+def same_against_same(folder: Path) -> list[Verdict]:
+    return [measure(folder, f"run-{run}", "adapter:native") for run in range(RUNS)]
 
 
 @pytest.mark.parametrize("category", ["sync", "packed4"])
@@ -106,16 +112,16 @@ def test_its_median_spread_and_order_effect_are_stated(
 
 
 def test_a_candidate_slower_than_the_noise_misses_every_production_gate(
-    same_against_same: list[Verdict], tmp_path: Path
+    same_against_same: list[Verdict], folder: Path
 ) -> None:
     share = max(0.05, spread(same_against_same))
     assert math.isfinite(share)
-    verdict = measure(tmp_path / "slowed", "slowed:slowed", slowed_share=share)
+    verdict = measure(folder, "slowed", "slowed:slowed", slowed_share=share)
     assert {gate["finding"] for gate in gates(verdict, "throughput/production/")} == {"missed"}
     assert verdict["outcome"] == "not_qualified"
 
 
-def test_the_real_speed_up_of_packed_training_passes(tmp_path: Path) -> None:
-    verdict = measure(tmp_path / "fast", "adapter:fast")
+def test_the_real_speed_up_of_packed_training_passes(folder: Path) -> None:
+    verdict = measure(folder, "fast", "adapter:fast")
     assert {gate["finding"] for gate in gates(verdict, "throughput/packed4/")} == {"met"}
     assert {gate["finding"] for gate in gates(verdict, "throughput/production/tiny-packed4-b2/")} == {"met"}

@@ -29,7 +29,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
 KILLS = {"freeze": 20, "submit": 28, "collect": 32, "report": 24}
 """How often each command is killed: more than a hundred times in all."""
-KILLS_IN_A_ROW = 4
+KILLS_IN_A_ROW = 6
 """Most kills in one home before the command may end."""
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.support import tinylm_faults
-from tests.support.cli import expect, run_campaign
+from tests.support.cli import expect, expect_json, run_campaign
 
 ROOT = Path(__file__).resolve().parents[2]
 SOURCE = ROOT / "examples" / "tinylm"
@@ -62,7 +62,7 @@ python = "{python}"
 environment = {{ TINYLM_DATA = "${{data.plays}}" }}
 
 [candidate]
-source = "source"
+source = "{candidate}"
 adapter = "{adapter}"
 python = "{python}"
 environment = {{ TINYLM_DATA = "${{data.plays}}"{extra} }}
@@ -72,7 +72,7 @@ path = "{corpus}"
 
 [throughput]
 window_s = "{window_s}"
-window_margin = "1.5"
+window_margin = "{window_margin}"
 pilot_s = "{window_s}"
 solo = false
 controls = {controls}
@@ -112,30 +112,39 @@ def write_campaign(
     *,
     adapter: str,
     window_s: str = "0.3",
+    window_margin: str = "1.5",
     controls: bool = False,
     slowed_share: float | None = None,
+    candidate: str = "candidate",
 ) -> Path:
-    """Write a source tree and its campaign.toml; return the file's path.
+    """Write source trees and their campaign.toml; return the file's path.
 
     Args:
-        folder: An empty or absent folder.
+        folder: An empty or absent folder, or one with other candidates of the same campaign.
         adapter: The candidate's adapter; ``slowed:slowed`` is the native backend slowed by `slowed_share`.
         window_s: Shortest window.
+        window_margin: How many times as long a window is at the pilot's rate.
         controls: Whether the baseline is also measured against itself.
         slowed_share: The slowed candidate's extra time as a share of its own.
+        candidate: Name of the candidate's tree and of the file.
     """
     prepare_corpus()
-    copy_source(folder / "source")
-    (folder / "source" / "slowed.py").write_text(SLOWED)
+    if not (folder / "source").exists():
+        copy_source(folder / "source")
+    copy_source(folder / candidate)
+    (folder / candidate / "slowed.py").write_text(SLOWED)
+    (folder / candidate / "CANDIDATE").write_text(f"{candidate}\n")  # trees that are the same are the same candidate
     extra = "" if slowed_share is None else f', SLOWED_SHARE = "{slowed_share!r}"'
-    config = folder / "campaign.toml"
+    config = folder / f"{candidate}.toml"
     config.write_text(
         CONFIG.format(
             name=folder.name,
+            candidate=candidate,
             python=sys.executable,
             adapter=adapter,
             corpus=CORPUS,
             window_s=window_s,
+            window_margin=window_margin,
             controls=str(controls).lower(),
             extra=extra,
         )
@@ -280,13 +289,16 @@ def copy_variants(folder: Path, adapter: str) -> None:
 
 
 def run_to_verdict(config: Path, *, cluster: str = "local") -> dict[str, Any]:
-    """Freeze, submit, wait, collect and report; return the verdict."""
+    """Freeze, submit, wait, collect and report; return the verdict.
+
+    A home that is there beside the configuration gets one more candidate.
+    """
     home = config.parent / "home"
-    expect(0, "freeze", config, "--home", home)
-    expect(0, "freeze", "--candidate", "--config", config, "--home", home)
-    expect(0, "submit", "--home", home, "--cluster", cluster, "--wait", "--yes")
-    done = run_campaign("report", "--home", home, "--exit-zero")
+    if not home.exists():
+        expect(0, "freeze", config, "--home", home)
+    candidate = str(expect_json(0, "freeze", "--candidate", "--config", config, "--home", home)["id"])
+    expect(0, "submit", "--home", home, "--candidate", candidate, "--cluster", cluster, "--wait", "--yes")
+    done = run_campaign("report", "--home", home, "--candidate", candidate, "--exit-zero")
     assert done.returncode == 0, done.stderr
-    (verdict,) = home.glob("evaluations/*/verdict.json")
-    value: dict[str, Any] = json.loads(verdict.read_bytes())
+    value: dict[str, Any] = json.loads((home / "evaluations" / candidate / "verdict.json").read_bytes())
     return value
