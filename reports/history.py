@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from decimal import Decimal
 from typing import Any
 
 from acceptance.formats import Ending
-from reports.numbers import count
+from reports.numbers import count, decimal_of, plural, significant
 from reports.status import Mark
 from reports.view import Cell, Table, code, columns, number, text
 
+_MEASURED = "Measured until then"
 _TITLES = ("Slot", "Attempt", "Ending", "Reason", "Allocation", "Node", "Device", "Sealed")
 
 
@@ -62,9 +65,33 @@ def failed_table(provenance: Mapping[str, Any]) -> Table:
             first.setdefault(attempt["slot"], attempt["attempt"])
     apart = [attempt for attempt in _sorted(provenance) if first.get(attempt["slot"]) != attempt["attempt"]]
     caption = "Attempts that do not count: failed, tried again, or void"
-    return _table(
+    table = _table(
         "failed", caption, apart, empty="There is none: every attempt completed, and no slot has two.", long=False
     )
+    if not any(attempt.get("measured") for attempt in apart):
+        return table
+    # What was seen before an attempt ended may be why it was ended: whoever reads the others shall see it as well.
+    rows = tuple((*row, text(_measured(attempt))) for row, attempt in zip(table.rows, apart, strict=True))
+    return replace(table, columns=(*table.columns, *columns(_MEASURED)), rows=rows)
+
+
+def _measured(attempt: Mapping[str, Any]) -> str:
+    """Return what an attempt had measured when it ended: windows and rate of each side, and the ratio of both."""
+    sides = [(one, _rate(one)) for one in attempt.get("measured", ())]
+    parts = [
+        f"{one['side']} {plural(one['windows'], 'window')}, {significant(rate, digits=6)} tokens/s"
+        for one, rate in sides
+    ]
+    rates = [rate for _, rate in sorted(sides, key=lambda pair: str(pair[0]["side"]) != "baseline")]
+    if len(rates) == 2 and rates[0] and rates[1]:
+        parts.append(f"ratio {significant(rates[1] / rates[0], digits=5)}")
+    return "; ".join(parts) or "nothing"
+
+
+def _rate(side: Mapping[str, Any]) -> Decimal | None:
+    """Return the tokens in a second of what was measured of one side; None where it took no time."""
+    seconds = decimal_of(side["seconds"])
+    return decimal_of(side["tokens"]) / seconds if seconds > 0 else None
 
 
 _SEGMENT_TITLES = ("Run", "Attempt", "Segment", "From update", "To update", *_TITLES[2:])

@@ -83,6 +83,12 @@ def _isolation(records: Sequence[SideRecord]) -> str:
     return "separate user" if separate else "same user"
 
 
+def _side(record: SideRecord, ending: Ending) -> dict[str, Any]:
+    """Return a side's entry; of what completed the tables have the windows."""
+    entry = record.as_json()
+    return {**entry, "windows": []} if ending is Ending.COMPLETED else entry
+
+
 def receipt_bytes(
     folder: AttemptFolder,
     allocation: Allocation,
@@ -129,7 +135,7 @@ def receipt_bytes(
             "reason": reason,
             "elapsed_s": elapsed_s,
             "at": at,
-            "sides": [record.as_json() for record in records],
+            "sides": [_side(record, ending) for record in records],
             "isolation": _isolation(records),
             "calibration": asdict(calibrations[0]) if calibrated else None,
             "case": case if ending is Ending.COMPLETED else None,

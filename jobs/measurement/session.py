@@ -55,6 +55,8 @@ class SideRecord:
     environment_sha256: str = ""
     has_other_user: bool = False
     """Whether the side's processes run as another user than the harness."""
+    windows: list[Block] = field(default_factory=list)
+    """What was measured so far, a window that is too short included."""
     measurement: Measurement | None = None
     calibration: Calibration | None = None
     inputs: bytes | None = None
@@ -125,6 +127,7 @@ class SideRecord:
             "environment_sha256": self.environment_sha256,
             "container_sha256": self.container_sha256,
             "conditions": self._conditions(),
+            "windows": [{"updates": one.updates, "tokens": one.tokens, "seconds": one.seconds} for one in self.windows],
             "topology": {"processes": self.topology[0], "nodes": self.topology[1]},
             "ranks": list(self.ranks),
             "examples": list(self.examples),

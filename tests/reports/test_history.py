@@ -29,5 +29,19 @@ def test_the_first_attempt_that_completed_counts_and_all_others_stand_apart() ->
     assert apart(*reversed(attempts)) == apart(*attempts)
 
 
+def test_what_an_attempt_had_measured_when_it_was_ended_is_shown_with_rates_and_ratio() -> None:
+    sides = [("candidate", 2, 300, "1.5"), ("baseline", 5, 500, "5")]
+    measured = [dict(zip(("side", "windows", "tokens", "seconds"), side, strict=True)) for side in sides]
+    attempts = [{**attempt("a", 1, "cancelled"), "measured": measured}, attempt("b", 1, "lost")]
+    attempts.append({**attempt("c", 1, "window_short"), "measured": [{**measured[1], "windows": 1, "seconds": "0"}]})
+    table = failed_table({"attempts": attempts})
+    assert table.columns[-1].title == "Measured until then"
+    assert [row[-1].text for row in table.rows] == [
+        "candidate 2 windows, 200.000 tokens/s; baseline 5 windows, 100.000 tokens/s; ratio 2.0000",
+        "nothing",
+        "baseline 1 window, - tokens/s",
+    ]
+
+
 def test_nothing_stands_apart_where_each_slot_has_one_that_completed() -> None:
     assert apart(attempt("a", 1, "completed")) == []

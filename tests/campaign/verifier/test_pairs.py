@@ -95,6 +95,12 @@ def say_conditions(sides: list[dict[str, Any]]) -> None:
         side.update(conditions={**looks, "affinity": "0"}, container_sha256="")
 
 
+def said(sides: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return sides that say their conditions."""
+    say_conditions(sides)
+    return sides
+
+
 def say_device(sides: list[dict[str, Any]], **changed: Any) -> None:
     """Let all looks name a device, of which the last one says something else."""
     say_conditions(sides)
@@ -171,23 +177,20 @@ FORGED = {
         "sides[0].conditions.before: is null where an object should be",
     ),
     "processors that were taken": (
-        edit_sides(PAIR, lambda sides: [say_conditions(sides), sides[1]["conditions"].update(affinity="0-1,3")]),
+        edit_sides(PAIR, lambda sides: said(sides)[1]["conditions"].update(affinity="0-1,3")),
         "sides[1]: ran on the processors 1,3, which it was not given",
     ),
     "no list of processors": (
-        edit_sides(PAIR, lambda sides: [say_conditions(sides), sides[1]["conditions"].update(affinity="all")]),
+        edit_sides(PAIR, lambda sides: said(sides)[1]["conditions"].update(affinity="all")),
         "is 'all' where a list of processors should be",
     ),
     "another affinity of a further node": (
         edit_sides(
             PAIR,
             lambda sides: [
-                say_conditions(sides),
-                *(
-                    look.update(further=[{**copy.deepcopy(STATE), "node": "n2", "affinity": cpus}])
-                    for side, cpus in zip(sides, "01", strict=True)
-                    for look in (side["conditions"]["before"], side["conditions"]["after"])
-                ),
+                look.update(further=[{**copy.deepcopy(STATE), "node": "n2", "affinity": cpus}])
+                for side, cpus in zip(said(sides), "01", strict=True)
+                for look in (side["conditions"]["before"], side["conditions"]["after"])
             ],
         ),
         "conditions changed: n2: affinity was 0 before",

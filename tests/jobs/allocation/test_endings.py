@@ -16,7 +16,18 @@ import pytest
 
 from acceptance.formats import Ending
 from campaign import documents
-from tests.support.harness import ADAPTER, LIMITS, RULES, SOLO, Bench, make_attempt, make_bench, misbehaving, write_tree
+from tests.support.harness import (
+    ADAPTER,
+    LIMITS,
+    PAIR,
+    RULES,
+    SOLO,
+    Bench,
+    make_attempt,
+    make_bench,
+    misbehaving,
+    write_tree,
+)
 
 COUNTS = "def updates(self, n):\n    super().updates(n)\n    return {}"
 SPAWN_DAEMON = """
@@ -482,6 +493,24 @@ def test_a_window_under_its_minimum_ends_the_pair_at_once(tmp_path: Path) -> Non
     receipt = bench.receipt(planned)
     assert receipt.ending is Ending.WINDOW_SHORT
     assert receipt.reason.startswith("window 1 lasted 0.00")
+    (side,) = receipt.sides
+    assert [(one.updates, one.tokens) for one in side.windows] == [(1, 5)]
+    assert 0 < side.windows[0].seconds < float(bench.protocol.throughput.window_s)
+
+
+def test_what_had_been_measured_when_a_pair_was_cut_off_stands_in_its_receipt(tmp_path: Path) -> None:
+    dies = "def updates(self, n):\n    assert self.count < 13\n    return super().updates(n)"
+    bench = make_bench(tmp_path, candidate=misbehaving(dies))
+    bench.run(bench.plan(PAIR, SOLO))
+    cut, whole = bench.receipt(PAIR), bench.receipt(SOLO)
+    assert cut.ending is Ending.CRASH
+    first, second = cut.sides
+    assert [one.updates for one in first.windows] == [10] * bench.protocol.throughput.windows
+    assert [one.updates for one in second.windows] == [10]
+    assert all(one.tokens == 50 and one.seconds > 0 for one in (*first.windows, *second.windows))
+    # Of what completed windows.csv tells, and nothing else does.
+    assert whole.ending is Ending.COMPLETED
+    assert [side.windows for side in whole.sides] == [()]
 
 
 def test_what_the_harness_decides_cannot_be_set_by_one_side(tmp_path: Path) -> None:
