@@ -17,8 +17,11 @@ from campaign.watching.state import AttemptStatus
 
 FAULTS = frozenset({Ending.NODE_FAIL, Ending.LOST, Ending.NO_SPACE, Ending.HARNESS_ERROR})
 """Endings that a broken node explains, and no side."""
+_QUOTA = "Disk quota exceeded"
 EXCLUDE_AFTER = 2
 """Allocations that have to fail where a campaign's configuration does not say, as in homes of earlier builds."""
+HOME_IS_FULL = "the disk of the home is full"
+"""How the harness ends the reason of ``no_space`` where that is so, which is no node's fault."""
 _MOST_NAMED = 3
 _NAMED = re.compile(r"node (?P<node>[^\s:]+): ")
 """How the harness begins a reason that concerns one of several nodes."""
@@ -125,9 +128,15 @@ def _records(history: History, attempts: Iterable[AttemptStatus]) -> dict[str, _
             record = records.setdefault(node, _Record())
             if one.ending is Ending.COMPLETED:
                 record.completed = max(record.completed, number)
-            elif one.ending in FAULTS:
+            elif _is_fault(one):
                 record.failed.setdefault(number, []).append(one)
     return records
+
+
+def _is_fault(attempt: AttemptStatus) -> bool:
+    """Return whether a broken node explains how an attempt ended. All nodes share a home that is full, or a quota."""
+    is_homes = attempt.ending is Ending.NO_SPACE and (HOME_IS_FULL in attempt.reason or _QUOTA in attempt.reason)
+    return attempt.ending in FAULTS and not is_homes
 
 
 def _nodes_of(attempt: AttemptStatus) -> list[str]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import time
 from dataclasses import dataclass
 
@@ -15,6 +17,9 @@ from .context import Context
 from .kinds import Made, run_sides
 from .receipts import receipt_bytes, reserve_space, start_bytes
 from .rows import TENSORS_HEADER, Tables, build_tables, case_tables, run_tables
+from .workspace import is_full
+
+HOME_IS_FULL = "the disk of the home is full"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,10 +84,21 @@ def _conduct(context: Context, planned: PlannedAttempt, folder: AttemptFolder, m
         return error.ending, error.reason
     except Exception as error:  # noqa: BLE001 - an error of the harness's own ends the attempt, and says so
         if is_no_space(error):
-            return Ending.NO_SPACE, str(error)
+            return Ending.NO_SPACE, f"{error}{_which_is_full(context)}"
         context.log.trace(error)
         return Ending.HARNESS_ERROR, f"{type(error).__name__}: {error}"
     return Ending.COMPLETED, ""
+
+
+def _which_is_full(context: Context) -> str:
+    """Return which disk is full, as an addition to a reason; empty where neither shows it, as under a quota.
+
+    That of the home is no node's fault, and the driver blames none for it.
+    """
+    with contextlib.suppress(OSError):
+        if is_full(os.statvfs(context.allocation.home)):
+            return f": {HOME_IS_FULL}"
+    return ": the disk of the node's private folders is full" if context.workspace.is_full() else ""
 
 
 def _tables(context: Context, planned: PlannedAttempt, made: Made) -> Tables:

@@ -12,8 +12,9 @@ import pytest
 from acceptance.formats import Ending
 from campaign.documents import Receipt
 from campaign.submission.acts import Allocation, History
-from campaign.submission.nodes import Exclusion, Place, exclude, excluded_so_far, find_failing, joined
+from campaign.submission.nodes import HOME_IS_FULL, Exclusion, Place, exclude, excluded_so_far, find_failing, joined
 from campaign.watching.state import AttemptState, AttemptStatus
+from jobs.allocation import attempt
 
 Row = tuple[str, str, Ending | None]
 """Allocation, node, ending."""
@@ -69,6 +70,28 @@ def test_only_endings_that_a_broken_node_explains_count(ending: Ending) -> None:
     found = failing(("a1", "n1", Ending.COMPLETED), ("a2", "n2", ending), ("a3", "n2", ending))
     counts = {Ending.NODE_FAIL, Ending.LOST, Ending.NO_SPACE, Ending.HARNESS_ERROR}
     assert bool(found.nodes) == (ending in counts)
+
+
+@pytest.mark.parametrize(
+    ("reason", "is_excluded"),
+    [
+        ("[Errno 28] No space left on device: the disk of the home is full", False),
+        ("[Errno 122] Disk quota exceeded", False),
+        ("[Errno 28] No space left on device: the disk of the node's private folders is full", True),
+    ],
+)
+def test_a_home_that_is_full_is_no_nodes_fault(reason: str, is_excluded: bool) -> None:
+    rows: list[Row] = [
+        ("a1", "n1", Ending.COMPLETED),
+        ("a2", "n2", Ending.NO_SPACE),
+        ("a3", "n2", Ending.NO_SPACE),
+    ]
+    found = find_failing(history(rows), [replace(one, reason=reason) for one in statuses(rows)], 2)
+    assert bool(found.nodes) == is_excluded
+
+
+def test_the_harness_says_in_these_words_that_the_home_is_full() -> None:
+    assert attempt.HOME_IS_FULL == HOME_IS_FULL
 
 
 def test_two_attempts_of_one_allocation_are_one_failure() -> None:

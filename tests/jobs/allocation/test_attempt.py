@@ -27,9 +27,20 @@ def test_a_disk_that_is_full_for_the_harness_ends_the_attempt_as_such(
     monkeypatch.setattr(attempt, "run_sides", lambda *_arguments: None)
     monkeypatch.setattr(attempt, "_write_tables", refuse)
     planned = parse_allocation(plan_text(), "a1").attempts[0]
-    ending, reason = attempt._conduct(cast("Context", None), planned, AttemptFolder(tmp_path), Made())
-    assert ending is Ending.NO_SPACE
-    assert os.strerror(number) in reason
+    seen: list[str] = []
+
+    def is_full(_found: object) -> bool:
+        return bool(seen) and seen[-1] == "home"
+
+    monkeypatch.setattr(attempt, "is_full", is_full)
+    workspace = SimpleNamespace(is_full=lambda: seen[-1] == "node")
+    context = cast("Context", SimpleNamespace(allocation=SimpleNamespace(home=tmp_path), workspace=workspace))
+    for full, words in (("home", attempt.HOME_IS_FULL), ("node", "private folders is full"), ("", "")):
+        seen.append(full)
+        ending, reason = attempt._conduct(context, planned, AttemptFolder(tmp_path), Made())
+        assert ending is Ending.NO_SPACE
+        assert os.strerror(number) in reason
+        assert reason.endswith(words or os.strerror(number))
 
 
 @pytest.mark.parametrize(
