@@ -126,7 +126,7 @@ def take_in(*, home: HomePaths, output: Output, paths: tuple[Path, ...]) -> None
         done.append((path, ingest(desk, absolute(path))))
         for name in done[-1][1].lost:
             output.note(f"left no receipt: {name}")
-    value = [{"path": str(path), **_ingestion(one)} for path, one in done]
+    value = {"results": [{"path": str(path), **_ingestion(one)} for path, one in done]}
     output.result("\n".join(_said(path, one) for path, one in done), value)
 
 
