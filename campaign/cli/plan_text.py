@@ -100,9 +100,17 @@ def _allocations(plan: Plan, config: Config) -> str:
     text = table(("side", "phase", "allocations", "device-hours, at most", about), [*rows, total])
     return (
         f"{text}\n"
-        f"One attempt at each slot ({config.retries.max_attempts} are allowed), {plan.num_devices} device(s) and "
+        f"One attempt at each slot ({config.retries.max_attempts} are allowed), {_devices(plan)} and "
         f"{config.submission.workloads_per_allocation} workload(s) an allocation."
     )
+
+
+def _devices(plan: Plan) -> str:
+    """Say how many devices an allocation has; one of a workload of several processes has more than others."""
+    if plan.most_processes == 1:
+        return f"{plan.num_devices} device(s)"
+    on = f" on up to {plan.most_nodes} nodes" if plan.most_nodes > 1 else ""
+    return f"{plan.num_devices} device(s) for each of up to {plan.most_processes} processes{on}"
 
 
 def _total(rows: Sequence[AllocationRow]) -> tuple[str, ...]:

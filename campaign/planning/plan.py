@@ -112,6 +112,11 @@ class Plan:
     num_workloads: int
     num_production: int
     num_devices: int
+    """Of one process."""
+    most_processes: int
+    """That a workload asks for, each with devices of its own."""
+    most_nodes: int
+    """That a workload asks for."""
     slots: tuple[SlotRow, ...]
     inputs: InputsRow | None
     """None where the numerical family is not declared."""
@@ -218,6 +223,8 @@ def make_plan(
         num_workloads=len(expansion.workloads),
         num_production=sum(workload.production for workload in expansion.workloads),
         num_devices=config.num_devices,
+        most_processes=max((workload.processes for workload in expansion.workloads), default=1),
+        most_nodes=max((workload.nodes for workload in expansion.workloads), default=1),
         slots=_slot_rows(setting),
         inputs=_inputs_row(names, setting.sizes) if config.numerical is not None else None,
         private=_private_row(setting),

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from campaign.cli.plan_text import _devices
 from campaign.config.load import load_config, parse_config
 from campaign.config.model import Config
 from campaign.documents import Calibration
@@ -65,6 +66,14 @@ def test_the_full_matrix_is_counted() -> None:
     assert balance["sync"] == (36, 36)
     assert [row.gate for row in found.power] == ["sync", "packed4", "packed8", "production"]
     assert [row.num_workloads for row in found.power] == [24, 24, 24, 3]
+
+
+def test_the_devices_of_an_allocation_are_told_for_each_process() -> None:
+    several = '[[workload]]\nname = "c"\nprocesses = 4\nnodes = 2\nproduction = true\nconfig = { x = 3 }\n'
+    alone, spread = parse('[slurm]\ngres = "gpu:2"\n'), parse(several + '[slurm]\ngres = "gpu:2"\n')
+    assert _devices(plan(alone)) == "2 device(s)"
+    assert _devices(plan(spread)) == "2 device(s) for each of up to 4 processes on up to 2 nodes"
+    assert _devices(plan(parse(several.replace("nodes = 2\n", "")))) == "1 device(s) for each of up to 4 processes"
 
 
 def test_limits_bound_the_time_where_there_is_no_scheduler() -> None:
