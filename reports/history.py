@@ -77,6 +77,8 @@ def failed_table(provenance: Mapping[str, Any]) -> Table:
 
 def _measured(attempt: Mapping[str, Any]) -> str:
     """Return what an attempt had measured when it ended: windows and rate of each side, and the ratio of both."""
+    if Ending.COMPLETED in (attempt["ending"], attempt.get("ended")):
+        return "all of it: see its rows"
     sides = [(one, _rate(one)) for one in attempt.get("measured", ())]
     parts = [
         f"{one['side']} {plural(one['windows'], 'window')}, {significant(rate, digits=6)} tokens/s"

@@ -82,6 +82,8 @@ class Order:
     """How many jobs were known to fit."""
     num_left: int = 0
     """Allocations that would be submitted if there were room."""
+    num_whole: int = 0
+    """Most of them that can only be submitted together: they were refused before, and are tried again as they were."""
     place: Place = field(default_factory=Place)
     """What was known of where jobs may run."""
     exclusion: Exclusion = field(default_factory=Exclusion)
@@ -92,7 +94,13 @@ class Order:
         """What is left and why, in one sentence; empty if nothing is."""
         if not self.num_left:
             return ""
-        return f"{self.num_left} allocation(s) are left until Slurm has room for them: {self.room.why}"
+        text = f"{self.num_left} allocation(s) are left until Slurm has room for them: {self.room.why}"
+        if self.num_whole < 2:
+            return text
+        return (
+            f"{text}; {self.num_whole} of them were refused as one array, and are tried again as one until"
+            " campaign cancel gives them up"
+        )
 
     def no_room(self) -> NoRoomError:
         """Return the error that there is room for nothing of what is left."""
@@ -230,6 +238,7 @@ class Desk:
             held=held,
             room=room,
             num_left=num_left,
+            num_whole=max((len(batch.allocations) for batch in again if batch not in kept), default=0),
             place=place,
             exclusion=exclusion,
         )

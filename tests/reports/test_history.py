@@ -34,12 +34,16 @@ def test_what_an_attempt_had_measured_when_it_was_ended_is_shown_with_rates_and_
     measured = [dict(zip(("side", "windows", "tokens", "seconds"), side, strict=True)) for side in sides]
     attempts = [{**attempt("a", 1, "cancelled"), "measured": measured}, attempt("b", 1, "lost")]
     attempts.append({**attempt("c", 1, "window_short"), "measured": [{**measured[1], "windows": 1, "seconds": "0"}]})
+    attempts += [attempt("d", 1, "completed"), attempt("d", 2, "completed")]
+    attempts.append({**attempt("e", 1, "void"), "ended": "completed"})
     table = failed_table({"attempts": attempts})
     assert table.columns[-1].title == "Measured until then"
     assert [row[-1].text for row in table.rows] == [
         "candidate 2 windows, 200.000 tokens/s; baseline 5 windows, 100.000 tokens/s; ratio 2.0000",
         "nothing",
         "baseline 1 window, - tokens/s",
+        "all of it: see its rows",
+        "all of it: see its rows",
     ]
 
 

@@ -304,6 +304,23 @@ def test_a_refusal_is_recorded_and_the_same_allocations_are_submitted_later(home
     assert first.submission == second.submission
 
 
+def test_an_array_that_was_refused_and_no_longer_fits_is_named_with_the_way_out(
+    home: JobHome, cluster: Cluster
+) -> None:
+    desk = make_desk(home, cluster)
+    cluster.refusal = "FailedJobError: sbatch: error: AssocMaxSubmitJobLimit"
+    with pytest.raises(NoRoomError):
+        submit(desk)
+    cluster.refusal, cluster.submit_limit = "", 3
+    order = desk.order(WISH, desk.view(CANDIDATE), desk.array_limit("slurm"), desk.room("slurm"))
+    assert (order.all, order.num_left, order.num_whole) == ((), 4, 4)
+    assert order.left_text.endswith("4 of them were refused as one array, and are tried again as one until"
+                                    " campaign cancel gives them up")  # fmt: skip
+    cancel(desk, "too many at a time", quiet)
+    order = desk.order(WISH, desk.view(CANDIDATE), desk.array_limit("slurm"), desk.room("slurm"))
+    assert ([len(one.allocations) for one in order.all], order.num_left) == ([3], 1)
+
+
 def test_an_sbatch_that_failed_after_it_made_the_job_is_not_repeated(home: JobHome, cluster: Cluster) -> None:
     desk = make_desk(home, cluster)
 
