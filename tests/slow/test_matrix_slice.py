@@ -12,7 +12,7 @@ from campaign.paths import HomePaths
 from tests.support.cli import expect
 from tests.support.tinylm import ROOT, prepare_corpus
 
-pytestmark = [pytest.mark.slow, pytest.mark.alone]
+pytestmark = pytest.mark.slow
 MATRIX = ROOT / "examples" / "h200" / "matrix.toml"
 NAMES = ("micro-sync-b4-c64-clip1", "micro-packed4-b4-c64-clipoff", "micro-packed8-b4-c64-clip1")
 
