@@ -16,8 +16,9 @@ from __future__ import annotations
 import sys
 
 if __name__ == "__main__":
-    # A file beside this one that is called like a module of the standard library is not to run instead of it.
-    sys.path[:1] = []
+    if not getattr(sys.flags, "safe_path", False):
+        # A file beside this one that is called like a module of the standard library is not to run instead of it.
+        sys.path[:1] = []
     sys.dont_write_bytecode = True
 
 import argparse
@@ -491,10 +492,27 @@ def find_pythons(bundle: Mapping[str, Any], given: Mapping[str, str]) -> dict[st
     _refuse_unknown(given, frozen, "--python")
     used = {**frozen, **given}
     for side, path in used.items():
-        if not (os.path.isfile(path) and os.access(path, os.X_OK)):  # noqa: PTH113 - paths are texts here
-            hint = "" if side in given else f": it is where it was frozen; say where it is here: --python {side}=PATH"
-            raise BundleError(USAGE, f"no interpreter of {side} at {path}{hint}")
+        if why := find_fault(path):
+            origin = "" if side in given else ", where it was frozen"
+            raise BundleError(
+                USAGE,
+                f"the interpreter of {side} at {path}{origin}: {why}",
+                f"say where it is here: --python {side}=PATH",
+            )
     return used
+
+
+def find_fault(python: str) -> str:
+    """Return why something is no interpreter that can be used; empty if it is one."""
+    asked = "import sys; print(*sys.version_info[:2])"
+    try:
+        done = subprocess.run([python, "-I", "-c", asked], capture_output=True, text=True, timeout=60, check=False)
+        version = tuple(map(int, done.stdout.split()))
+    except (OSError, ValueError, subprocess.SubprocessError) as error:
+        return f"cannot be used: {error}"
+    if done.returncode != 0 or len(version) != 2:
+        return f"cannot be used: it ended with {done.returncode}"
+    return "" if version >= (3, 11) else f"is Python {version[0]}.{version[1]}, and 3.11 or newer is needed"
 
 
 def find_data(folder: Path, bundle: Mapping[str, Any], given: Mapping[str, str]) -> dict[str, str]:

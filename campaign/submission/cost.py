@@ -42,7 +42,7 @@ def device_hours(
     """
     own = topologies(protocol)
     jobs = [([slot for group in groups for slot in group], max(minutes, default=0))]
-    if cluster == "slurm":
+    if cluster != "local":
         jobs = [(list(group), limit) for group, limit in zip(groups, minutes, strict=True)]
     windows = protocol.throughput.windows
     twice = walltime.several_of(protocol.workloads).union(walltime.updates_of(protocol.convergence))
@@ -65,8 +65,14 @@ def limits_of(
         cluster: Where they run.
         groups: The slots of each allocation.
     """
-    configured = resources[cluster]["minutes"]
-    return [walltime.minutes_for(case, group) if configured is None else int(configured) for group in groups]
+    configured = configured_minutes(resources, cluster)
+    return [walltime.minutes_for(case, group) if configured is None else configured for group in groups]
+
+
+def configured_minutes(resources: Mapping[str, Any], cluster: Cluster) -> int | None:
+    """Return the time limit that was configured; None where none was, as for bundles: who runs one says how long."""
+    minutes = None if cluster == "detached" else resources[cluster]["minutes"]
+    return None if minutes is None else int(minutes)
 
 
 def further_hours(
@@ -157,8 +163,8 @@ def expect(
         behind: Updates that runs have behind them, by the slots' names in the protocol; default none.
         next_only: Whether the next segment of each run is meant, not all that it needs.
     """
-    updates, minutes = walltime.updates_of(protocol.convergence), resources[cluster]["minutes"]
-    limit = math.inf if minutes is None else int(minutes)
+    updates, minutes = walltime.updates_of(protocol.convergence), configured_minutes(resources, cluster)
+    limit = math.inf if minutes is None else minutes
     # Locally a job may end anywhere in a run, since it holds several: how often each is cut is not known.
     segment_s = walltime.seconds_until_notice(limit) if cluster == "slurm" else math.inf
     seconds, own = [], topologies(protocol)

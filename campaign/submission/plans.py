@@ -379,8 +379,7 @@ def _groups(
     packed = pack([one.slot for one in chosen], most_workloads, topologies)
     first = 1 + len(history.allocations)
     case = time_case(frozen, states, intended)
-    # Whoever runs a bundle says how long a command may take: nothing is configured.
-    configured = None if cluster == "detached" else resources[cluster]["minutes"]
+    configured = cost.configured_minutes(resources, cluster)
     groups = []
     for number, slots in enumerate(packed, first):
         if cluster != "slurm" and topologies.get(slots[0].workload, (1, 1))[0] > 1:
@@ -390,7 +389,7 @@ def _groups(
                 hint="campaign submit --cluster slurm, or --only with a pattern of other slots",
             )
         asked = walltime.minutes_for(case, slots) if cluster != "local" else 0
-        own = min(asked, limit_minutes or asked) if configured is None else int(configured)
+        own = min(asked, limit_minutes or asked) if configured is None else configured
         is_run = any(slot.kind == "run" for slot in slots)  # what does not fit is another segment
         groups.append(
             _Group(

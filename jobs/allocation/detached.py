@@ -11,7 +11,7 @@ import os
 import signal
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -236,32 +236,42 @@ def _say(name: str, text: str) -> None:
 # --- one allocation ---------------------------------------------------------------------------------------------------
 
 
-def _settle(allocation: plan.Allocation, folder: AllocationFolder, account: Account, number: int) -> None:
+@dataclass(slots=True)
+class _Sum:
+    """What all commands on an allocation have written so far."""
+
+    wall_s: float = 0.0
+    sides_s: float = 0.0
+    receipts: dict[str, str] = field(default_factory=dict)
+
+
+def _sum_up(folder: AllocationFolder, number: int) -> _Sum:
+    """Add up what the commands so far say that they did; one that was killed says nothing."""
+    whole = _Sum()
+    for path in map(folder.call_ended, range(1, number + 1)):
+        if path.exists():
+            fields = Fields(parse_json(read_regular(path)), path.name)
+            whole.wall_s += fields.number("wall_s")
+            whole.sides_s += fields.number("sides_s")
+            whole.receipts |= fields.text_table("receipts")
+    return whole
+
+
+def _settle(allocation: plan.Allocation, folder: AllocationFolder, number: int) -> None:
     """Write ended.json once nothing more can be made: over all commands, whose receipts are as they wrote them."""
     if not all(_is_begun(allocation, planned) for planned in allocation.attempts):
         return
-    receipts = _written_receipts(folder, number)
-    lost = []
+    whole, lost = _sum_up(folder, number), []
     for planned in allocation.attempts:
         path = attempt_folder(allocation.home, planned.slot, planned.attempt, planned.segment).receipt
         if path.exists():
-            receipts.setdefault(planned.name, sha256_bytes(read_regular(path)))
-        elif planned.name not in receipts:
+            whole.receipts.setdefault(planned.name, sha256_bytes(read_regular(path)))
+        elif planned.name not in whole.receipts:
             lost.append(planned.name)
-    whole = Account(began=account.began, sides_s=account.sides_s, receipts=receipts)
+    account = Account(began=time.monotonic() - whole.wall_s, sides_s=whole.sides_s, receipts=whole.receipts)
     if lost:
-        whole.detail = f"begun by a command that was killed, and left without a receipt: {', '.join(lost)}"
-    write_new(folder.ended, ended_bytes(allocation, Ending.LOST if lost else ALL_DONE, whole))
-
-
-def _written_receipts(folder: AllocationFolder, number: int) -> dict[str, str]:
-    """Return the digests of the receipts that the commands so far say that they wrote."""
-    receipts: dict[str, str] = {}
-    for one in range(1, number + 1):
-        if folder.call_ended(one).exists():
-            value = parse_json(read_regular(folder.call_ended(one)))
-            receipts |= Fields(value, folder.call_ended(one).name).text_table("receipts")
-    return receipts
+        account.detail = f"begun by a command that was killed, and left without a receipt: {', '.join(lost)}"
+    write_new(folder.ended, ended_bytes(allocation, Ending.LOST if lost else ALL_DONE, account))
 
 
 def _begin(folder: AllocationFolder, allocation: plan.Allocation, request: Request, job: Job) -> tuple[int, bytes]:
@@ -312,13 +322,13 @@ def go_on(name: str, request: Request, job: Job, deadline: Deadline) -> int:
     reason = conclude(visit.make, job, log, account)
     log.write(f"command {number} left: {reason} {account.detail}".rstrip())
     write_new(folder.call_ended(number), _call_ended_bytes(allocation, number, reason, account))
-    _settle(allocation, folder, account, number)
+    _settle(allocation, folder, number)
     if reason not in (ALL_DONE, DEADLINE):
         complain(folder.root, f"{reason}: {account.detail}")
     return DONE if reason == ALL_DONE else CANNOT_RUN
 
 
-def _explain(environment: Mapping[str, str], deadline: Deadline) -> signals.Explain:
+def explainer(environment: Mapping[str, str], deadline: Deadline) -> signals.Explain:
     """Return what explains a signal: SIGUSR2 at the end of the command's time is run.py's; Slurm sends others."""
     on_slurm = "SLURM_JOB_ID" in environment
     base = signals.slurm_explainer(environment, time.time) if on_slurm else signals.explain_locally
@@ -341,7 +351,7 @@ def main(path: str) -> int:
     environment = dict(os.environ)
     identity: dict[str, object] = {**machine.NO_JOB, "scheduler": "detached", "job_id": request.bundle}
     deadline = Deadline(stop_at=request.stop_at)
-    with working(environment, identity, _explain(environment, deadline)) as job:
+    with working(environment, identity, explainer(environment, deadline)) as job:
         return run_all(job, (partial(_next, name, request, job, deadline) for name in request.allocations))
 
 
