@@ -694,8 +694,7 @@ class TrainingMonitor:
             self._fail(error)
             raise
         finally:
-            self._change(self._phases.pop)
-        self._report()
+            self._leave()
 
     def state_dict(self) -> dict[str, Any]:
         """What a checkpoint must hold for a session that goes on from it; call it while saving, in that phase."""
@@ -839,14 +838,16 @@ class TrainingMonitor:
 
     # --- the file -----------------------------------------------------------------------------------------------------
 
-    def _report(self) -> None:
-        """Write where a phase has ended, if little of the time so far went into writing; that is `report`."""
-        if self._clock() >= self._write_after_s:
-            self._change(lambda: self._phases.append("report"))
-            try:
-                self._write()
-            finally:
-                self._change(self._phases.pop)
+    def _leave(self) -> None:
+        """Go back to the phase around this one; write in between, if little of the time so far went into that."""
+        if self._clock() < self._write_after_s:
+            self._change(self._phases.pop)
+            return
+        try:
+            self._change(lambda: self._phases.__setitem__(-1, "report"))
+            self._write()
+        finally:
+            self._change(self._phases.pop)
 
     def _write(self) -> None:
         began_s = self._clock()
