@@ -145,7 +145,7 @@ class Reconciler:
             identity = started.job
             job = identity.array_job_id or identity.job_id
             return self._submitted(submission, job, "started.json", array=bool(identity.array_task_id))
-        records = records or self._accounting(submission, now)
+        records = [one for one in records or self._accounting(submission, now) if not _is_stillborn(one)]
         if not records:
             self._require_shown(submission)
             return None
@@ -187,3 +187,11 @@ class Reconciler:
             return None
         harness = Process(pid=started.pid, start=started.process_start)
         return self._submitted(submission, str(harness.pid), "started.json", start=harness.start)
+
+
+def _is_stillborn(record: JobRecord) -> bool:
+    """Return whether a record is what a refusal leaves: of a request that no node can meet Slurm keeps a failed job.
+
+    A job that failed by itself had a node.
+    """
+    return record.state == "FAILED" and not record.node

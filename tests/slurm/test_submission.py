@@ -20,6 +20,7 @@ from campaign.frozen import read_frozen
 from campaign.submission.desk import Desk, Wish, open_desk
 from campaign.submission.ending import Selection, cancel
 from campaign.submission.wait import Pace, wait_for_jobs
+from campaign.watching.scheduler import local_slurm
 from campaign.watching.state import AttemptState, Patience, SlotState
 from tests.campaign.submission.support import SUBMITTER
 from tests.slurm.cluster import Cluster
@@ -215,3 +216,24 @@ def test_a_refused_submission_says_what_sbatch_said(tmp_path: Path, slurm_cluste
         submit(make_real_desk(home))
     assert "invalid partition" in refused.value.why.lower()
     assert home.acts()[-1] == "not_submitted"
+
+
+def test_a_request_that_no_node_can_meet_uses_no_attempt_up_however_often(
+    tmp_path: Path, slurm_cluster: Cluster
+) -> None:
+    assert slurm_cluster.conf.is_file()
+    resources = {**RESOURCES, "slurm": {**RESOURCES["slurm"], "mem_gb": 4000}}
+    home = make_job_home(tmp_path / "home", repeats=1, resources=resources)
+    for _ in range(2):
+        with pytest.raises(InfrastructureError) as refused:
+            submit(make_real_desk(home))
+        assert "not available" in refused.value.why
+        assert refused.value.hint.startswith("mend the cause")
+        assert home.acts()[-1] == "not_submitted"
+    # Slurm keeps a failed job of each, which is no job that nobody intended.
+    (key,) = make_real_desk(home).history().submissions
+    left = local_slurm().queue([key])
+    assert {(one.state, one.node) for one in left} == {("FAILED", "")}
+    assert len({one.job.partition("_")[0] for one in left}) == 2
+    expect_json(0, "collect", "--home", home.paths.root)
+    assert {one.state for one in make_real_desk(home).view(CANDIDATE).attempts.values()} == {AttemptState.INTERRUPTED}

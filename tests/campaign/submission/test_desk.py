@@ -321,6 +321,26 @@ def test_an_array_that_was_refused_and_no_longer_fits_is_named_with_the_way_out(
     assert ([len(one.allocations) for one in order.all], order.num_left) == ([3], 1)
 
 
+@pytest.mark.parametrize("accounts", ["none", "full"])
+def test_a_request_that_no_node_can_meet_leaves_a_failed_job_and_uses_no_attempt_up(
+    home: JobHome, cluster: Cluster, accounts: Literal["none", "full"]
+) -> None:
+    cluster.accounts = accounts
+    desk = make_desk(home, cluster)
+    said = "FailedJobError: sbatch: error: Requested node configuration is not available"
+    cluster.refusal, cluster.made_all_the_same = said, True
+    cluster.after = lambda: cluster.become("FAILED")
+    with pytest.raises(InfrastructureError) as refused:
+        submit(desk)
+    assert refused.value.hint.startswith("mend the cause")
+    assert home.acts()[-1] == "not_submitted"
+    cluster.refusal, cluster.after = "", None
+    submit(desk)
+    run_jobs(home, cluster)
+    completed = [one for one in desk.view(CANDIDATE).attempts.values() if one.ending is Ending.COMPLETED]
+    assert [one.attempt for one in completed] == [1] * 4
+
+
 def test_an_sbatch_that_failed_after_it_made_the_job_is_not_repeated(home: JobHome, cluster: Cluster) -> None:
     desk = make_desk(home, cluster)
 
