@@ -18,6 +18,11 @@ LONG = (
     "tests/examples/tinylm/test_scaling_campaign.py",
     "tests/jobs/allocation/test_endings.py",
     "tests/examples/tinylm/test_demo_recipes.py",
+    "tests/reports/test_numerical.py",
+    "tests/campaign/numerical/test_local_run.py",
+    "tests/reports/test_convergence.py",
+    "tests/campaign/freeze/test_freeze.py",
+    "tests/jobs/runs/test_run_endings.py",
 )
 """Whose tests are begun first, longest first: begun last, each would keep one worker busy while the others have nothing
 to do. ``--spent`` prints what files take."""
