@@ -28,12 +28,12 @@ import difflib
 import hashlib
 import json
 import math
+import operator
 import os
 import platform
 import shutil
 import subprocess
 import sys
-import tempfile
 import time
 import uuid
 from collections import deque
@@ -361,17 +361,18 @@ def _read_settings(torch: Any, environ: Mapping[str, str]) -> dict[str, Any]:
     found: dict[str, Any] = {name: environ[name] for name in SETTINGS if name in environ}
     if torch is None:
         return found
-    asked: dict[str, Callable[[], Any]] = {
-        "deterministic_algorithms": torch.are_deterministic_algorithms_enabled,
-        "float32_matmul_precision": torch.get_float32_matmul_precision,
-        "cudnn_benchmark": lambda: torch.backends.cudnn.benchmark,
-        "cudnn_deterministic": lambda: torch.backends.cudnn.deterministic,
-        "num_threads": torch.get_num_threads,
-        "num_interop_threads": torch.get_num_interop_threads,
+    asked = {
+        "deterministic_algorithms": "are_deterministic_algorithms_enabled",
+        "float32_matmul_precision": "get_float32_matmul_precision",
+        "cudnn_benchmark": "backends.cudnn.benchmark",
+        "cudnn_deterministic": "backends.cudnn.deterministic",
+        "num_threads": "get_num_threads",
+        "num_interop_threads": "get_num_interop_threads",
     }
-    for name, ask in asked.items():
+    for name, place in asked.items():
         try:
-            found[name] = ask()
+            value = operator.attrgetter(place)(torch)
+            found[name] = value() if callable(value) else value
         except (AttributeError, RuntimeError) as error:
             # PyTorch refuses to answer where precision was set by two of its interfaces.
             found[name] = f"not told: {str(error).splitlines()[0][:200]}" if str(error) else "not told"
@@ -528,12 +529,13 @@ class Stretch:
 
 
 def start(
-    path: str | os.PathLike[str],
+    path: str | os.PathLike[str] | None,
     *,
     device: object = "cpu",
     recipe: Mapping[str, Any] | None = None,
     resume: Mapping[str, Any] | None = None,
     preparation: Preparation | None = None,
+    settings: Mapping[str, Any] | None = None,
     compile_updates: int = 1,
     clock: Clock = time.perf_counter,
     wall: Clock = time.time,
@@ -545,12 +547,13 @@ def start(
     """Begin a session of a run: call it right before the training loop.
 
     Args:
-        path: The run's file. It must not be there yet, unless the run is resumed.
+        path: The run's file. It must not be there yet, unless the run is resumed. None keeps everything in memory.
         device: "cpu", "cuda", "cuda:1", or a torch.device; of several processes each has a file of its own.
         recipe: What is trained and how, by the names in RECIPE; anything else belongs into a mapping under "other".
             What is left out, or an Unknown, stands as null with its reason.
         resume: What `state_dict` returned when the checkpoint was saved that the training goes on from.
         preparation: What was timed before.
+        settings: How the session executes, beside what is read: a backend, say. No part of the recipe.
         compile_updates: So many first updates are `compile`, not `train`.
         clock: Seconds on a clock that never goes back.
         wall: Seconds since the epoch.
@@ -572,11 +575,14 @@ def start(
         memory = HostMemory() if torch is None else CudaMemory(torch, device)
     if environment is None:
         environment = read_environment(name)
-    record = _open_record(Path(path), _known_recipe(recipe or {}), resume)
+    file = None if path is None else Path(path)
+    record = _open_record(file, _known_recipe(recipe or {}), resume)
+    if settings and isinstance(environment["settings"], Mapping):
+        environment = {**environment, "settings": {**environment["settings"], **settings}}
     facts, reasons = _separate(environment, ENVIRONMENT, "environment")
     before, unknown = _read_before(preparation)
     return TrainingMonitor(
-        Path(path),
+        file,
         record,
         facts={"device": name, "environment": facts, "before": before, "reasons": reasons | unknown},
         resume=resume,
@@ -594,7 +600,7 @@ class TrainingMonitor:
 
     def __init__(
         self,
-        path: Path,
+        path: Path | None,
         record: dict[str, Any],
         *,
         facts: Mapping[str, Any],
@@ -734,6 +740,10 @@ class TrainingMonitor:
         with contextlib.suppress(Exception):  # the loop's own exception says more than what a broken device adds
             self.close("raised")
 
+    def record(self) -> dict[str, Any]:
+        """What run.json would have, written now."""
+        return {**self._record, "sessions": [*self._earlier, self._session()]}
+
     @property
     def counters(self) -> dict[str, int | None]:
         """What was done since the run began, along the checkpoints that it went on from."""
@@ -778,8 +788,6 @@ class TrainingMonitor:
             stretch.seconds, stretch.drain_s = now - self._began_s - stretch.began_s, now - called_s
             self._stretches.append(stretch)
         self._harvest(is_idle=True)
-        if self._first_update_s is None and stretch.counters.updates:
-            self._first_update_s = now - self._began_s
         self._sample(stretch.phase, now)
 
     def _time(self, updates: int) -> None:
@@ -797,8 +805,11 @@ class TrainingMonitor:
         """Read the marks that the device has come to; all of them where it is idle."""
         while self._pending and self._marks.is_done(self._pending[0][0]):
             mark, updates = self._pending.popleft()
-            self._stretch.step.add(self._marks.seconds(self._mark, mark) / updates, updates)
+            seconds = self._marks.seconds(self._mark, mark)
+            self._stretch.step.add(seconds / updates, updates)
             self._mark = mark
+            if self._first_update_s is None:
+                self._first_update_s = self._stretch.began_s + seconds
         if is_idle and self._pending:
             raise MonitorError(
                 f"{len(self._pending)} updates are not done although `synchronize` has returned: it does not wait for "
@@ -840,7 +851,7 @@ class TrainingMonitor:
 
     def _leave(self) -> None:
         """Go back to the phase around this one; write in between, if little of the time so far went into that."""
-        if self._clock() < self._write_after_s:
+        if self._path is None or self._clock() < self._write_after_s:
             self._change(self._phases.pop)
             return
         try:
@@ -850,9 +861,10 @@ class TrainingMonitor:
             self._change(self._phases.pop)
 
     def _write(self) -> None:
+        if self._path is None:
+            return
         began_s = self._clock()
-        self._record["sessions"] = [*self._earlier, self._session()]
-        write_record(self._path, self._record)
+        write_record(self._path, self.record())
         now = self._clock()
         self._write_after_s = now + (now - began_s) / _WRITE_SHARE
 
@@ -1032,15 +1044,15 @@ def _origin(resume: Mapping[str, Any] | None) -> dict[str, Any]:
     return {name: resume[name] for name in ("session", "save", "counters")}
 
 
-def _open_record(path: Path, wanted: dict[str, Any], resume: Mapping[str, Any] | None) -> dict[str, Any]:
+def _open_record(path: Path | None, wanted: dict[str, Any], resume: Mapping[str, Any] | None) -> dict[str, Any]:
     """A new record, or that of the run that is resumed."""
     if resume is None:
-        if path.exists():
+        if path is not None and path.exists():
             raise MonitorError(f"{path}: there already; give start() the resume= of that run, or another path")
         return {"format": FORMAT, "run": uuid.uuid4().hex, **wanted, "sessions": []}
     if set(resume) != {"format", "run", "session", "save", "counters"} or resume["format"] != STATE_FORMAT:
         raise MonitorError("resume: not what state_dict() returned")
-    if not path.exists():
+    if path is None or not path.exists():
         raise MonitorError(f"{path}: no such file, and a resumed run goes on in its own; bring it along")
     record = _read_json(path)
     run = _read_run(record, path)
@@ -1058,16 +1070,17 @@ def _open_record(path: Path, wanted: dict[str, Any], resume: Mapping[str, Any] |
 
 def write_record(path: Path, record: Mapping[str, Any]) -> None:
     """Put the file in place of the earlier one, whole or not at all."""
-    text = json.dumps(record, sort_keys=True, allow_nan=False, indent=1)
-    with tempfile.NamedTemporaryFile("w", encoding="ascii", dir=path.parent, prefix=".run-", delete=False) as file:
-        try:
+    text = json.dumps(record, sort_keys=True, allow_nan=False)
+    unfinished = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        with unfinished.open("w", encoding="ascii") as file:
             file.write(text + "\n")
             file.flush()
             os.fsync(file.fileno())
-            Path(file.name).replace(path)
-        except BaseException:
-            Path(file.name).unlink(missing_ok=True)
-            raise
+        unfinished.replace(path)
+    except BaseException:
+        unfinished.unlink(missing_ok=True)
+        raise
     folder = os.open(path.parent, os.O_RDONLY)
     try:
         os.fsync(folder)

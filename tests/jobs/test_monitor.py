@@ -9,6 +9,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
@@ -556,6 +557,110 @@ def test_the_host_is_read_from_the_kernel() -> None:
     assert rss is not None
     assert peak is not None
     assert 1 << 20 < rss <= peak
+
+
+class FakeCuda:
+    """The parts of torch.cuda that the monitor asks, on a fake device."""
+
+    def __init__(self, device: FakeDevice) -> None:
+        self.device = device
+        self.num_resets = 0
+        self.stats = {"num_alloc_retries": 7, "num_ooms": 2}
+
+    def Event(self, *, enable_timing: bool) -> Any:  # noqa: N802 - torch's name
+        assert enable_timing
+        event = SimpleNamespace(at_s=math.inf)
+        event.record = lambda stream: setattr(event, "at_s", self.device.record()) if stream == "stream" else None
+        event.query = lambda: self.device.is_done(event.at_s)
+        event.elapsed_time = lambda other: (other.at_s - event.at_s) * 1000
+        return event
+
+    def current_stream(self, device: str) -> str:
+        assert device == "cuda:1"
+        return "stream"
+
+    def synchronize(self, device: str) -> None:
+        assert device == "cuda:1"
+        self.device.synchronize()
+
+    def reset_peak_memory_stats(self, _device: str) -> None:
+        self.num_resets += 1
+
+    def mem_get_info(self, _device: str) -> tuple[int, int]:
+        return 30, 100
+
+    def memory_stats(self, _device: str) -> dict[str, int]:
+        return dict(self.stats)
+
+    def memory_allocated(self, _device: str) -> int:
+        return 10
+
+    def memory_reserved(self, _device: str) -> int:
+        return 20
+
+    def max_memory_allocated(self, _device: str) -> int:
+        return 40
+
+    def max_memory_reserved(self, _device: str) -> int:
+        return 50
+
+    def get_device_properties(self, _device: str) -> Any:
+        return SimpleNamespace(name="Fake GPU", total_memory=100, major=9, minor=0)
+
+
+@pytest.fixture
+def cuda(device: FakeDevice, monkeypatch: pytest.MonkeyPatch) -> FakeCuda:
+    fake = FakeCuda(device)
+    torch = ModuleType("torch")
+    vars(torch).update(cuda=fake, __version__="2.99", version=SimpleNamespace(cuda="13.0"))
+    monkeypatch.setitem(sys.modules, "torch", torch)
+    return fake
+
+
+def test_cuda_is_asked_without_being_waited_for(device: FakeDevice, cuda: FakeCuda, path: Path) -> None:
+    with closing(monitor.start(path, device="cuda:1", clock=device.clock, settings={"backend": "fast"})) as mon:
+        train(device, mon, 1, device_s=4.0)
+        cuda.stats = {"num_alloc_retries": 8, "num_ooms": 2}
+        waits = device.num_waits
+        train(device, mon, 300)
+        assert device.num_waits == waits
+    run = monitor.read_run(path)
+    session = run.sessions[0]
+    assert monitor.check_run(run) == []
+    assert session.first_update_s == pytest.approx(4.01)
+    assert session.stretches[1].step.quantile(0.5) == pytest.approx(0.1, rel=0.005)
+    assert session.stretches[1].step.count == 300
+    assert session.memory == {
+        "cuda_allocated_bytes": 10,
+        "cuda_reserved_bytes": 20,
+        "cuda_peak_allocated_bytes": 40,
+        "cuda_peak_reserved_bytes": 50,
+        "cuda_device_used_bytes": 70,
+        "cuda_num_alloc_retries": 1,
+        "cuda_num_ooms": 0,
+        "host_rss_bytes": session.memory["host_rss_bytes"],
+        "host_peak_rss_bytes": session.memory["host_peak_rss_bytes"],
+    }
+    assert cuda.num_resets == 1
+    assert session.environment["device_name"] == "Fake GPU"
+    assert session.environment["device_capability"] == "9.0"
+    assert session.environment["cuda_runtime"] == "13.0"
+    assert session.environment["settings"]["backend"] == "fast"
+
+
+def test_another_device_needs_its_own_ways_to_wait_and_to_read(path: Path) -> None:
+    with pytest.raises(monitor.MonitorError, match="give start"):
+        monitor.start(path, device="mps")
+
+
+def test_a_session_can_be_kept_in_memory(device: FakeDevice, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    with closing(device.start(None)) as mon:
+        train(device, mon, 5)
+        with mon.phase("evaluation"):
+            device.host(1.0)
+    assert mon.record()["sessions"][0]["counters"]["updates"] == 5
+    assert list(tmp_path.iterdir()) == []
 
 
 # --- the file ---------------------------------------------------------------------------------------------------------

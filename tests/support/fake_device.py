@@ -57,7 +57,7 @@ class FakeDevice:
         self.now_s += self.reading_takes_s
         return dict(self.readings)
 
-    def start(self, path: Path, **changed: Any) -> monitor.TrainingMonitor:
+    def start(self, path: Path | None, **changed: Any) -> monitor.TrainingMonitor:
         """A session on this device."""
         given: dict[str, Any] = {
             "device": "fake",
