@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from acceptance.formats import Ending
 from campaign.documents import Protocol, Receipt
 from campaign.paths import HomePaths
 from tests.support.cli import expect
@@ -27,7 +28,7 @@ def test_three_workloads_of_the_matrix_run_on_a_cpu(tmp_path: Path, monkeypatch:
     expect(0, "freeze", "--candidate", "--config", MATRIX, "--home", home.root)
     expect(0, "submit", "--home", home.root, "--cluster", "local", "--wait", "--yes")
     endings = [Receipt.read(path).ending for path in home.attempts.rglob("receipt.json")]
-    assert endings.count("completed") == 3 * 4  # pilots of both sides, pairs, cases
+    assert endings.count(Ending.COMPLETED) == 3 * 4  # pilots of both sides, pairs, cases
     expect(0, "report", "--home", home.root, "--exit-zero")
     (verdict,) = home.root.glob("evaluations/*/verdict.json")
     gates = {gate["id"]: gate["finding"] for gate in json.loads(verdict.read_text())["gates"]}

@@ -63,10 +63,10 @@ def test_the_whole_matrix_has_the_default_rules_and_measures_what_the_published_
 @pytest.mark.parametrize("chosen", [None, "h200", "cpu"])
 def test_the_trainer_takes_every_configuration_of_it(chosen: str | None) -> None:
     expansion = expand(load_config(MATRIX, chosen))
-    for one in (*expansion.workloads, *expansion.recipes):
-        config = read_config(one.config)
-        assert config.precision == "bf16", one.name
-        assert config.workers == {"sync": 1}.get(config.mode, config.workers)
+    named = {one.name: one.config for one in expansion.workloads} | {one.name: one.config for one in expansion.recipes}
+    for name, given in named.items():
+        config = read_config(given)
+        assert config.precision == "bf16", name
         assert config.vocab == (256 if chosen == "cpu" else 16384)
 
 
