@@ -749,6 +749,14 @@ class TrainingMonitor:
         """What was done since the run began, along the checkpoints that it went on from."""
         return self._counters.as_json()
 
+    @property
+    def window_tokens_per_second(self) -> float | None:
+        """The training rate of the last window that has ended, for a line of a log; None before the first one."""
+        for stretch in reversed(self._stretches):
+            if stretch.is_window:
+                return _ratio(stretch.counters.targets, stretch.seconds)
+        return None
+
     # --- stretches ----------------------------------------------------------------------------------------------------
 
     def _check_open(self) -> None:

@@ -19,7 +19,6 @@ import io
 import json
 import os
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -82,12 +81,11 @@ def train(trainer: Trainer, mon: monitor.TrainingMonitor, loader: data.Loader, a
     total = trainer.config.updates_total
     validate(trainer, mon)
     while trainer.update < total:
-        start, before = time.perf_counter(), trainer.targets
         train_until(min(trainer.update + arguments.evaluate_every, total), trainer, mon, loader)
         with mon.phase("report"):
             # The phase has waited for the device already; this writes the log lines that are due.
             trainer.sync()
-            print_once(trainer, f"{(trainer.targets - before) / (time.perf_counter() - start):.0f} targets/s")
+            print_once(trainer, f"{mon.window_tokens_per_second or 0:.0f} targets/s")
         validate(trainer, mon)
         if arguments.save:
             save(trainer, mon, arguments.save / f"{trainer.update:08d}")

@@ -20,6 +20,12 @@ from tests.support.fake_device import ENVIRONMENT, RECIPE, FakeDevice, changed, 
 ROOT = Path(__file__).resolve().parents[2]
 
 
+@pytest.fixture(autouse=True)
+def _disk(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing here is about a machine that loses power, and a busy disk takes long."""
+    monkeypatch.setattr(os, "fsync", lambda _descriptor: None)
+
+
 @pytest.fixture
 def device() -> FakeDevice:
     return FakeDevice()
@@ -86,6 +92,16 @@ def test_the_two_rates_have_the_same_targets_and_other_clocks(device: FakeDevice
     assert session.rates["train_padded_per_second"] == pytest.approx(30 * 1000 / 3.02)
     assert session.rates["tokens_per_second"] == pytest.approx(34 * 900 / session.session_s)
     assert session.rates["padded_per_second"] == pytest.approx(34 * 1000 / session.session_s)
+
+
+def test_a_log_can_tell_the_rate_of_the_window_that_has_just_ended(device: FakeDevice, path: Path) -> None:
+    with closing(device.start(path)) as mon:
+        train(device, mon, 1)
+        assert mon.window_tokens_per_second is None
+        for device_s in (1.0, 0.5):
+            train(device, mon, 10, host_s=0.0, device_s=device_s)
+            with mon.phase("report"):
+                assert mon.window_tokens_per_second == pytest.approx(900 / device_s)
 
 
 def test_work_that_was_handed_over_before_an_evaluation_is_training(device: FakeDevice, path: Path) -> None:
