@@ -35,31 +35,29 @@ def order_in_words(config: Config) -> str:
 
 
 @torch.no_grad()
-def combine_one_by_one(models: Sequence[Sequence[Tensor]], share: float) -> None:
-    """Combine in place, parameter by parameter and worker by worker."""
-    workers = len(models)
-    for parameters in zip(*models, strict=True):
-        averages = []
-        for worker in range(workers):
-            first, *rest = (parameters[other] for other in neighbours(worker, workers))
-            average = first.clone()
-            for other in rest:
-                average += other
-            averages.append(average.div_(len(rest) + 1))
-        for parameter, average in zip(parameters, averages, strict=True):
-            parameter.lerp_(average, share)
+def combine_one_by_one(models: Sequence[list[Tensor]], share: float) -> None:
+    """Combine in place, worker by worker; for all parameters of one a call of each operation."""
+    averages = []
+    for worker in range(len(models)):
+        first, second, *rest = (models[other] for other in neighbours(worker, len(models)))
+        average = torch._foreach_add(first, second)  # noqa: SLF001  # torch has no other names for these
+        for other in rest:
+            torch._foreach_add_(average, other)
+        torch._foreach_div_(average, len(rest) + 2)
+        averages.append(average)
+    for parameters, average in zip(models, averages, strict=True):
+        torch._foreach_lerp_(parameters, average, share)
 
 
-def ring(rows: Sequence[Tensor], share: Tensor) -> list[Tensor]:
-    """What a round makes of the parameters [size] of each worker; share is a 0-d fp32 tensor on the same device.
+def combined(stacked: Tensor, share: Tensor) -> Tensor:
+    """What a round makes of [workers, size]; share is a 0-d fp32 tensor on the same device.
 
     A share of 0 leaves what is finite as it is.
     """
-    combined = []
-    for worker, row in enumerate(rows):
-        first, *rest = (rows[other] for other in neighbours(worker, len(rows)))
-        total = first
-        for other in rest:
-            total = total + other
-        combined.append(row.lerp(total / (len(rest) + 1), share) if rest else row)
-    return combined
+    workers = stacked.size(0)
+    if workers == 1:
+        return stacked
+    average = stacked.roll(1, 0).add_(stacked)
+    if workers > 2:
+        average += stacked.roll(-1, 0)
+    return stacked.lerp(average.div_(min(workers, 3)), share)

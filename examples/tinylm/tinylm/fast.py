@@ -1,12 +1,12 @@
 """The fast backend: all workers as stacked models, in compiled regions and captured graphs where there is a GPU.
 
-An update is three stages: `begin` clears gradients, `micro` adds the gradients of one microbatch, and `update` clips,
-steps and combines. So an update of fewer microbatches than others needs nothing special, and other processes come in
-between the last microbatch and `update`. What differs from update to update is data on the device: the inputs, the
-numbers of targets, the position in the tables of the schedule, and whether workers step and combine.
+An update is a few stages: `first` makes the gradients of the first microbatch, `further` adds those of another one, and
+`update` clips, steps and combines. So an update of fewer microbatches than others needs nothing special, and other
+processes come in between the last microbatch and `update`. What differs from update to update is data on the device:
+the inputs, the numbers of targets, the position in the tables of the schedule, and whether workers step and combine.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import ClassVar
 
 import torch
@@ -56,21 +56,24 @@ class Fast:
         initial = model.initial_state(config, seed)
         self._names = [*initial, HEAD] if config.tied else list(initial)
         self._arenas = Arenas(initial, config, device=device, dtype=DTYPES[config.precision])
-        steps = range(config.updates_total + 1)
-        self._lr_table = _table([schedule.learning_rate(config, step) for step in steps], device)
-        self._share_table = _table([schedule.mixing_share(config, step) for step in steps], device)
-        self._position = torch.zeros(1, dtype=torch.int64, device=device)
-        self._switches = torch.zeros(2, device=device)
-        self._optimizer_step = torch.zeros(1, dtype=torch.float64, device=device)
+        updates = range(config.updates_total + 1)
         self._betas = optim.BETAS
+        self._schedule = optim.Schedule(
+            rates=_table([schedule.learning_rate(config, update) for update in updates], device),
+            shares=_table([schedule.mixing_share(config, update) for update in updates], device),
+            corrections=_table(optim.bias_corrections(self._betas), device),
+            position=torch.zeros(1, dtype=torch.int64, device=device),
+            step=torch.zeros(1, device=device),
+            switches=torch.zeros(2, device=device),
+        )
         self._inverse, self._nats, self._losses, self._factors = (
             torch.zeros(config.workers, device=device) for _ in range(4)
         )
-        self._one, self._none_overflowed = torch.ones((), device=device), torch.zeros((), device=device)
         self._inverses: dict[tuple[int, ...], Tensor] = {}
         self._scale = DeviceScale(config, device) if config.loss_scale else None
         self._runner = graphs.make_runner(device)
         self._regions, self._regions_path = regions.make_regions(config, device)
+        self._advance_arena = _advance_for(device)
         self._has_gradients = False
         self._are_clipped = True
         self.join(ALONE)
@@ -82,16 +85,15 @@ class Fast:
         batch = self._config.batch // group.world
         self._inputs = Inputs(self._config, batch, self._device)
         parts = divide(self._config.workers, batch * self._config.context, MOST_ROWS)
-        self._stacks = [Stack(self._arenas, workers, self._config) for workers in parts]
+        self._stacks = [Stack(self._arenas, workers, self._config, batch=batch) for workers in parts]
 
     def local_update(self, batches: Sequence[Batch], update: int, *, combines: bool = False) -> Tensor:
         """Train all workers: the stages of one update."""
         self._runner.begin()
         self._set(update, steps=True, combines=combines)
         self._inverse.copy_(self._inverse_targets(batches))
-        self._runner.run("begin", self._begin)
-        for batch in batches:
-            self._microbatch(batch)
+        for number, batch in enumerate(batches):
+            self._microbatch(batch, is_first=number == 0)
         self._group.add([*self._gradients(), self._nats])
         self._runner.run("update", self._update)
         self._has_gradients, self._are_clipped = True, False
@@ -109,12 +111,12 @@ class Fast:
         """The last part of an update, without consensus."""
         self._set(update, steps=True, combines=False)
         self._factors.fill_(1.0)
-        self._advance(self._none_overflowed)
+        self._advance()
 
     def combine(self, update: int) -> None:
         """The last part of an update, without the optimizer."""
         self._set(update, steps=False, combines=True)
-        self._advance(self._none_overflowed)
+        self._advance()
 
     def state(self, quantity: str) -> Iterator[tuple[int, str, Tensor]]:
         """Each worker's slice of the stacks under its canonical name."""
@@ -135,7 +137,7 @@ class Fast:
         """Set the step of the optimizers, after the parameters: what follows from them is renewed."""
         if self._live_addresses() != self._addresses:
             raise RuntimeError("a tensor of the state has moved, and graphs would go on with what is at its old place")
-        self._optimizer_step.fill_(step)
+        self._schedule.step.fill_(step)
         for arena in self._arenas:
             arena.refresh()
         if self._scale:
@@ -143,7 +145,7 @@ class Fast:
 
     def optimizer_step(self) -> int:
         """Read from the device; all workers skip the same updates."""
-        return int(self._optimizer_step)
+        return int(self._schedule.step)
 
     def scaling(self) -> tuple[float, int]:
         """Read from the device."""
@@ -175,61 +177,57 @@ class Fast:
             "regions": self._regions_path,
             "graphs": self._runner.path(),
             "matrices": config.precision if config.precision == "fp32" else f"fp32, {config.precision} shadows",
-            "optimizer": "adamw and consensus over rows of arenas" if config.workers > 1 else "adamw over arenas",
+            "optimizer": "adamw, one kernel per arena" if self._device.type == "cuda" else "adamw over arenas",
             "loss scaling": "on the device" if self._scale else "off",
-            "clipping": "per worker, inside the optimizer" if config.clip else "off",
-            "consensus": f"rows, {consensus.order_in_words(config)}" if config.workers > 1 else "none",
+            "clipping": "per worker, with the optimizer" if config.clip else "off",
+            "consensus": f"with the optimizer, {consensus.order_in_words(config)}" if config.workers > 1 else "none",
         }
 
     def counts(self) -> dict[str, int]:
         """How often the stages ran, and as what."""
         return self._runner.counts()
 
-    def _begin(self) -> None:
-        """The stage before the first microbatch."""
-        self._nats.zero_()
-        for gradients in self._gradients():
-            gradients.zero_()
+    def _first(self) -> None:
+        """The stage of an update's first microbatch."""
+        self._backward(is_first=True)
 
-    def _micro(self) -> None:
-        """The stage of one microbatch."""
+    def _further(self) -> None:
+        """The stage of every other one."""
+        self._backward(is_first=False)
+
+    def _backward(self, *, is_first: bool) -> None:
         factors = self._inverse * self._scale.value if self._scale else self._inverse
         for stack in self._stacks:
-            nats = stack.backward(self._regions, self._inputs.tokens, self._inputs.targets, factors)
-            self._nats[stack.workers].add_(nats)
+            nats = stack.backward(self._regions, self._inputs.tokens, self._inputs.targets, factors, is_first=is_first)
+            total = self._nats[stack.workers]
+            total.copy_(nats if is_first else total + nats)
 
     def _update(self) -> None:
         """The stage after the last microbatch."""
         torch.mul(self._nats, self._inverse, out=self._losses)
-        overflowed = self._scale.overflowed(self._gradients()) if self._scale else self._none_overflowed
         self._factors.copy_(self._clip_factors())
-        self._advance(overflowed)
+        if self._scale:
+            overflowed = self._scale.overflowed(self._gradients())
+            self._schedule.switches[0].mul_(1 - overflowed)
+        self._advance()
         if self._scale:
             self._scale.settle(overflowed)
 
     def _clip_factors(self) -> Tensor:
         """What the optimizer multiplies each worker's gradients by: for the loss scale, and for clipping [workers]."""
-        scale = self._scale.value if self._scale else self._one
-        factors: Tensor = self._regions.clip_factors(self._gradients(), self._config.clip, scale)
-        return factors
+        scale = self._scale.value if self._scale else None
+        if self._config.clip:
+            return optim.clip_factors(self._gradients(), self._config.clip, scale)
+        return torch.ones_like(self._factors) if scale is None else scale.reciprocal().expand_as(self._factors)
 
-    def _advance(self, overflowed: Tensor) -> None:
+    def _advance(self) -> None:
         """Step and combine, as far as the switches say."""
-        switches = self._switches * torch.stack([1 - overflowed, self._one])
-        known, step = self._regions.numbers(
-            rates=self._lr_table,
-            shares=self._share_table,
-            position=self._position,
-            switches=switches,
-            step=self._optimizer_step,
-            betas=self._betas,
-        )
-        self._optimizer_step.copy_(step)
+        self._schedule.step.add_(self._schedule.switches[:1])
         for arena in self._arenas:
-            self._regions.advance(
-                arena.rows,
+            self._advance_arena(
+                *arena.tensors(),
                 factors=self._factors,
-                known=known,
+                schedule=self._schedule,
                 betas=self._betas,
                 weight_decay=arena.weight_decay,
                 combines_first=self._config.consensus == ADAPT_WHILE_COMBINING,
@@ -241,15 +239,18 @@ class Fast:
             gradients.mul_(self._factors.unsqueeze(1))
         self._are_clipped = True
 
-    def _microbatch(self, batch: Batch) -> None:
+    def _microbatch(self, batch: Batch, *, is_first: bool) -> None:
         self._inputs.load(batch)
-        self._runner.run("micro", self._micro)
+        if is_first:
+            self._runner.run("first", self._first)
+        else:
+            self._runner.run("further", self._further)
 
     def _set(self, update: int, *, steps: bool, combines: bool) -> None:
         """Let the device know where the schedule stands, and what to do."""
-        self._position.fill_(min(update, self._config.updates_total))
-        self._switches[0].fill_(float(steps))
-        self._switches[1].fill_(float(combines))
+        self._schedule.position.fill_(min(update, self._config.updates_total))
+        self._schedule.switches[0].fill_(float(steps))
+        self._schedule.switches[1].fill_(float(combines))
 
     def _gradients(self) -> list[Tensor]:
         return [arena.gradients for arena in self._arenas]
@@ -264,7 +265,7 @@ class Fast:
         return self._inverses[counts]
 
     def _live_addresses(self) -> list[int]:
-        return [row.data_ptr() for arena in self._arenas for rows in arena.rows for row in rows]
+        return [tensor.data_ptr() for arena in self._arenas for tensor in arena.tensors()]
 
 
 def _stack(arena: Arena, quantity: str) -> Tensor:
@@ -275,7 +276,15 @@ def _stack(arena: Arena, quantity: str) -> Tensor:
     return {"exp_avg": arena.firsts, "exp_avg_sq": arena.seconds}[quantity]
 
 
-def _table(values: Sequence[float], device: torch.device) -> Tensor:
+def _advance_for(device: torch.device) -> Callable[..., None]:
+    if device.type == "cpu":
+        return optim.advance
+    from tinylm import kernels  # noqa: PLC0415  # Triton comes with torch for CUDA alone
+
+    return kernels.advance
+
+
+def _table(values: Sequence[float] | list[list[float]], device: torch.device) -> Tensor:
     """fp32 on the device; from pinned memory there, so that nothing waits."""
     table = torch.tensor(values, dtype=torch.float32)
     return table if device.type == "cpu" else table.pin_memory().to(device, non_blocking=True)

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 import torch
+from torch import cuda
 
 EAGER_UPDATES = 3
 """Updates whose stages are called before the next one is captured: kernels are compiled and libraries wake up there."""
@@ -63,9 +64,9 @@ class Captured:
 
     def __init__(self, device: torch.device) -> None:
         self._device = device
-        self._stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]  # torch leaves it untyped
-        self._pool = torch.cuda.graph_pool_handle()
-        self._graphs: dict[str, torch.cuda.CUDAGraph] = {}
+        self._stream = cuda.Stream(device)  # type: ignore[no-untyped-call]  # torch leaves it untyped
+        self._pool = cuda.graph_pool_handle()
+        self._graphs: dict[str, cuda.CUDAGraph] = {}
         self._failed: CaptureError | None = None
         self._updates = 0
         self._calls = 0
@@ -108,20 +109,20 @@ class Captured:
         }
 
     def _call(self, stage: Callable[[], None]) -> None:
-        current = torch.cuda.current_stream(self._device)
+        current = cuda.current_stream(self._device)
         self._stream.wait_stream(current)
-        with torch.cuda.stream(self._stream):
+        with cuda.stream(self._stream):
             stage()
         current.wait_stream(self._stream)
         self._calls += 1
 
-    def _capture(self, name: str, stage: Callable[[], None]) -> torch.cuda.CUDAGraph:
-        torch.cuda.synchronize(self._device)
+    def _capture(self, name: str, stage: Callable[[], None]) -> cuda.CUDAGraph:
+        cuda.synchronize(self._device)
         gc.collect()
-        torch.cuda.empty_cache()  # what the first updates took for their activations
-        graph = torch.cuda.CUDAGraph()
+        cuda.empty_cache()  # what the first updates took for their activations
+        graph = cuda.CUDAGraph()
         # Other threads may ask for memory meanwhile: that which runs the backward pass, and that which watches NCCL.
-        capture = torch.cuda.graph(graph, pool=self._pool, stream=self._stream, capture_error_mode="thread_local")
+        capture = cuda.graph(graph, pool=self._pool, stream=self._stream, capture_error_mode="thread_local")
         try:
             with capture:
                 stage()

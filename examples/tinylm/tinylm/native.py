@@ -26,6 +26,8 @@ class Native:
         self._fused = device.type == "cuda"
         initial = model.initial_state(config, seed)
         self.models = [self._model(initial) for _ in range(config.workers)]
+        # Modules take their time to list their parameters.
+        self._parameters: list[list[Tensor]] = [list(worker.parameters()) for worker in self.models]
         self._optimizers = [self._optimizer(worker) for worker in self.models]
         self._scale = HostScale(config) if config.loss_scale else None
         self._group: Group = ALONE
@@ -37,11 +39,12 @@ class Native:
     def local_update(self, batches: Sequence[Batch], update: int, *, combines: bool = False) -> Tensor:
         """Train each worker on its part of the microbatches."""
         losses = torch.stack([self._backward(worker, batches) for worker in range(self._config.workers)])
-        self._group.add([*self._gradients(), losses])
+        if self._group.world > 1:
+            self._group.add([*self._gradients(), losses])
         is_usable = self._unscale()
         if is_usable and self._config.clip:
-            for worker in self.models:
-                torch.nn.utils.clip_grad_norm_(worker.parameters(), self._config.clip)
+            for parameters in self._parameters:
+                torch.nn.utils.clip_grad_norm_(parameters, self._config.clip)
         consensus.in_order(
             self._config,
             step=lambda: self.step(update) if is_usable else None,
@@ -51,8 +54,8 @@ class Native:
 
     def make_gradients(self) -> None:
         """One tensor per parameter."""
-        for worker in self.models:
-            for parameter in worker.parameters():
+        for parameters in self._parameters:
+            for parameter in parameters:
                 parameter.grad = torch.zeros_like(parameter)
 
     def clear_gradients(self) -> None:
@@ -69,9 +72,8 @@ class Native:
             optimizer.step()
 
     def combine(self, update: int) -> None:
-        """Average over the ring, parameter by parameter."""
-        models = [list(worker.parameters()) for worker in self.models]
-        consensus.combine_one_by_one(models, schedule.mixing_share(self._config, update))
+        """Average over the ring, worker by worker."""
+        consensus.combine_one_by_one(self._parameters, schedule.mixing_share(self._config, update))
 
     def state(self, quantity: str) -> Iterator[tuple[int, str, Tensor]]:
         """The modules' and optimizers' own tensors."""
@@ -116,7 +118,7 @@ class Native:
             "optimizer": "AdamW fused" if self._fused else "AdamW default",
             "loss scaling": "on the host" if self._scale else "off",
             "clipping": "clip_grad_norm_ per worker" if self._config.clip else "off",
-            "consensus": f"per parameter, {consensus.order_in_words(self._config)}"
+            "consensus": f"worker by worker, {consensus.order_in_words(self._config)}"
             if self._config.workers > 1
             else "none",
         }
@@ -146,14 +148,14 @@ class Native:
         self._optimizers[index].zero_grad(set_to_none=True)
         # All targets of the update weigh the same, whatever microbatch they stand in, and whichever process takes them.
         num_targets = max(sum(batch.all_targets[index] for batch in batches), 1)
-        total = torch.zeros((), device=self._device)
+        parts = []
         for batch in batches:
             with autocast(self._config.precision, self._device):
                 logits = worker(batch.tokens[index])
             loss = model.nats(logits, batch.targets[index]) / num_targets
             (loss * self._scale.value if self._scale else loss).backward()  # type: ignore[no-untyped-call]  # torch leaves it untyped
-            total += loss.detach()
-        return total
+            parts.append(loss.detach())
+        return parts[0] if len(parts) == 1 else torch.stack(parts).sum()
 
     def _unscale(self) -> bool:
         """Whether the gradients may be used."""
@@ -164,7 +166,7 @@ class Native:
         return not overflowed
 
     def _gradients(self) -> Iterator[Tensor]:
-        return (_gradient(parameter) for worker in self.models for parameter in worker.parameters())
+        return (_gradient(parameter) for parameters in self._parameters for parameter in parameters)
 
 
 def _quantity(optimizer: torch.optim.AdamW, parameter: Tensor, quantity: str) -> Tensor:

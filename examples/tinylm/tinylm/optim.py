@@ -1,15 +1,17 @@
-"""AdamW as both backends use it: torch's optimizer for one model, and one function for the rows of stacked ones."""
+"""AdamW as both backends use it: torch's optimizer for one model, and one function for stacked ones."""
 
+import math
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from tinylm.consensus import ring
+from tinylm.consensus import combined
 
 BETAS = (0.9, 0.95)
 EPSILON = 1e-8
+NUM_CORRECTIONS = 1024
 
 
 def make_adamw(
@@ -47,103 +49,95 @@ def step_of(optimizer: torch.optim.AdamW) -> int:
     return int(optimizer.state[parameters_of(optimizer)[0]]["step"])
 
 
-class Rows(NamedTuple):
-    """What the optimizer knows of some parameters: lists of one tensor [size] for each worker.
+class Schedule(NamedTuple):
+    """Where a training stands, on the device, so that no number of it is a Python value.
 
     Attributes:
-        values: parameters, fp32.
-        gradients: fp32.
-        firsts: first moments, fp32.
-        seconds: second moments, fp32.
-        shadows: parameters in fewer bits; none where all is done in fp32.
+        rates: learning rates, fp32 [updates].
+        shares: shares of the ring average, fp32 [updates].
+        corrections: AdamW's, from `bias_corrections`.
+        position: the update, int64 [1]; as far as the tables go.
+        step: the optimizers' steps, this one included, fp32 [1].
+        switches: fp32 [2], each 1 or 0: whether optimizers step, and whether workers combine.
     """
 
-    values: list[Tensor]
-    gradients: list[Tensor]
-    firsts: list[Tensor]
-    seconds: list[Tensor]
-    shadows: list[Tensor]
+    rates: Tensor
+    shares: Tensor
+    corrections: Tensor
+    position: Tensor
+    step: Tensor
+    switches: Tensor
 
 
-def clip_factors(gradients: Sequence[Tensor], largest: float, scale: Tensor) -> Tensor:
+def bias_corrections(betas: tuple[float, float]) -> list[list[float]]:
+    """1 - beta1^step and the root of 1 - beta2^step for the first steps; in fp32 the last ones are 1.
+
+    Worked out in fp64, as torch does: in fp32 1 - 0.95 would be off by a millionth.
+    """
+    steps = range(1, NUM_CORRECTIONS)
+    return [[1.0, 1.0], *([1 - betas[0] ** step, math.sqrt(1 - betas[1] ** step)] for step in steps)]
+
+
+def clip_factors(gradients: Sequence[Tensor], largest: float, scale: Tensor | None) -> Tensor:
     """What divides each worker's gradient by a scale and then brings it to at most `largest`, by its own norm [K].
 
     As torch.nn.utils.clip_grad_norm_ for one model, which over a stack would take a single norm of all workers.
 
     Args:
         gradients: [K, size] of all arenas; they are left as they are.
-        largest: L2 norm; 0 for no clipping.
-        scale: 0-d.
+        largest: L2 norm.
+        scale: 0-d; None for 1.
     """
-    if not largest:
-        return scale.reciprocal().expand(gradients[0].size(0))
     norms = torch.stack([torch.linalg.vector_norm(gradient, dim=1) for gradient in gradients])
-    norm = torch.linalg.vector_norm(norms, dim=0) / scale
-    factors: Tensor = (largest / (norm + 1e-6)).clamp(max=1.0) / scale
-    return factors
-
-
-def numbers(
-    *, rates: Tensor, shares: Tensor, position: Tensor, switches: Tensor, step: Tensor, betas: tuple[float, float]
-) -> tuple[Tensor, Tensor]:
-    """What an update needs to know, from what is on the device.
-
-    Args:
-        rates: the schedule's learning rates, fp32 [updates].
-        shares: the schedule's shares of the ring average, fp32 [updates].
-        position: where the schedule stands, int64 [1].
-        switches: fp32 [2], each 1 or 0: whether optimizers step, and whether workers combine.
-        step: the updates that the optimizers have made, fp64 [1].
-        betas: of AdamW.
-
-    Returns:
-        For `advance` fp32 [5]: learning rate, the same over the first bias correction, the root of the second one,
-        share, and whether to step; and the new step.
-    """
-    steps, combines = switches.double().unbind()
-    rate, share = (table[position].double() for table in (rates, shares))
-    new = step + steps
-    # In fp64, as torch does on the host: in fp32 1 - 0.95 would be off by a millionth.
-    first, second = (1 - torch.pow(beta, new) for beta in betas)
-    parts = [rate, rate / first, second.sqrt(), share * combines, steps.view(1)]
-    return torch.cat(parts).float(), new
+    norm = torch.linalg.vector_norm(norms, dim=0)
+    if scale is None:
+        return torch.clamp(largest / (norm + 1e-6), max=1.0)
+    return torch.clamp(largest / (norm / scale + 1e-6), max=1.0) / scale
 
 
 def advance(
-    rows: Rows,
+    values: Tensor,
+    gradients: Tensor,
+    firsts: Tensor,
+    seconds: Tensor,
+    shadow: Tensor,
     *,
     factors: Tensor,
-    known: Tensor,
+    schedule: Schedule,
     betas: tuple[float, float],
     weight_decay: float,
     combines_first: bool,
 ) -> None:
-    """AdamW and a round of consensus, in place; one pass over all that the rows hold, where it is compiled.
+    """AdamW and a round of consensus, in place; kernels.py does the same on a GPU in one pass.
 
     Gradients are left as they are. An update that is skipped leaves moments as they were, whatever its gradients hold,
     and parameters but for the round.
 
     Args:
-        rows: of an arena.
+        values: parameters, fp32 [workers, size].
+        gradients: likewise.
+        firsts: first moments, likewise.
+        seconds: second moments, likewise.
+        shadow: parameters in fewer bits, likewise; or `values` itself.
         factors: what each worker's gradient is multiplied by, fp32 [workers].
-        known: from `numbers`.
+        schedule: where the training stands.
         betas: of AdamW.
         weight_decay: decoupled.
         combines_first: whether the round comes before the step.
     """
-    rate, corrected_rate, root, share, steps = known.unbind()
-    bases = ring(rows.values, share) if combines_first else rows.values
-    news = []
-    for worker, base in enumerate(bases):
-        gradient = rows.gradients[worker] * factors[worker]
-        first = rows.firsts[worker].lerp(gradient, 1 - betas[0])
-        second = betas[1] * rows.seconds[worker] + (1 - betas[1]) * gradient * gradient
-        new = base - rate * weight_decay * base
-        new = new - corrected_rate * first / (second.sqrt() / root + EPSILON)
-        news.append(torch.where(steps > 0, new, base))
-        rows.firsts[worker].copy_(torch.where(steps > 0, first, rows.firsts[worker]))
-        rows.seconds[worker].copy_(torch.where(steps > 0, second, rows.seconds[worker]))
-    for worker, new in enumerate(news if combines_first else ring(news, share)):
-        rows.values[worker].copy_(new)
-        if rows.shadows:
-            rows.shadows[worker].copy_(new)
+    rate = schedule.rates[schedule.position]
+    share = schedule.shares[schedule.position] * schedule.switches[1]
+    steps = schedule.switches[0] > 0
+    correction, root = schedule.corrections[schedule.step.long().clamp(max=NUM_CORRECTIONS - 1)].unbind(1)
+    base = combined(values, share) if combines_first else values
+    gradient = gradients * factors.unsqueeze(1)
+    first = firsts.lerp(gradient, 1 - betas[0])
+    second = betas[1] * seconds + (1 - betas[1]) * gradient * gradient
+    new = base - rate * weight_decay * base
+    new -= rate / correction * first / (second.sqrt() / root + EPSILON)
+    new = torch.where(steps, new, base)
+    firsts.copy_(torch.where(steps, first, firsts))
+    seconds.copy_(torch.where(steps, second, seconds))
+    values.copy_(new if combines_first else combined(new, share))
+    if shadow is not values:
+        shadow.copy_(values)

@@ -1,4 +1,4 @@
-"""The parts of an update that are compiled where there is a GPU; one block serves all layers.
+"""The model in parts that are compiled where there is a GPU; one block serves all layers.
 
 Each function takes one worker's tensors, or those of K workers stacked along a first dimension; products are batched
 ones then. Shapes carry suffixes: B batch, T positions, N = B * T, C width, V vocabulary; "..." is nothing or K.
@@ -14,23 +14,21 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from tinylm import optim
 from tinylm.config import Config
 from tinylm.data import IGNORED
+
+BACKEND = "inductor"
 
 Function = Callable[..., Any]
 
 
 class Regions:
-    """The functions below and those of optim.py, each through `wrap`."""
+    """The functions below, each through `wrap`."""
 
     def __init__(self, wrap: Callable[[Function], Function]) -> None:
         self.embed = wrap(embed)
         self.block = wrap(block)
         self.score = wrap(score)
-        self.clip_factors = wrap(optim.clip_factors)
-        self.numbers = wrap(optim.numbers)
-        self.advance = wrap(optim.advance)
 
 
 def embed(tokens: Tensor, embedding: Tensor, positions: Tensor) -> Tensor:
@@ -45,25 +43,39 @@ def embed(tokens: Tensor, embedding: Tensor, positions: Tensor) -> Tensor:
 
 def block(
     x: Tensor,
+    delta: Tensor,
     gains: tuple[Tensor, Tensor],
     matrices: tuple[Tensor, Tensor, Tensor, Tensor],
     *,
     positions: int,
     heads: int,
-) -> Tensor:
-    """Attention and MLP, [..., N, C]; attention takes the sequences of all workers at once."""
+) -> tuple[Tensor, Tensor]:
+    """Attention and MLP; attention takes the sequences of all workers at once.
+
+    What the MLP adds to the residual stream [..., N, C] is left for the next block to add, so that its sum and its
+    norm are one kernel.
+
+    Args:
+        x: residual stream, fp32.
+        delta: what is still to be added to it.
+        gains: of both norms.
+        matrices: qkv, out, up and down.
+        positions: of a sequence.
+        heads: of the attention.
+    """
     qkv, out, up, down = matrices
+    x = x + delta
     features = _product(_norm(x, gains[0]), qkv).view(-1, positions, 3, heads, x.size(-1) // heads)
     query, key, value = features.permute(2, 0, 3, 1, 4).unbind(0)
     mixed = functional.scaled_dot_product_attention(query, key, value, is_causal=True)
-    x = _add_product(x, mixed.transpose(1, 2).reshape(x.shape), out)
+    x = x + _product(mixed.transpose(1, 2).reshape(x.shape), out)
     hidden = functional.gelu(_product(_norm(x, gains[1]), up), approximate="tanh")
-    return _add_product(x, hidden, down)
+    return x, _product(hidden, down)
 
 
-def score(x: Tensor, gain: Tensor, head: Tensor, targets: Tensor) -> Tensor:
+def score(x: Tensor, delta: Tensor, gain: Tensor, head: Tensor, targets: Tensor) -> Tensor:
     """Sum of the cross-entropy over the targets [..., B, T] of each worker: [...]."""
-    logits = _product(_norm(x, gain), head)
+    logits = _product(_norm(x + delta, gain), head)
     per_target = functional.cross_entropy(
         logits.float().flatten(0, -2), targets.flatten(), ignore_index=IGNORED, reduction="none"
     )
@@ -74,14 +86,6 @@ def _product(x: Tensor, matrix: Tensor) -> Tensor:
     """Features times the transposed matrix, in its type."""
     x = x.to(matrix.dtype)
     return functional.linear(x, matrix) if matrix.dim() == 2 else torch.bmm(x, matrix.mT)
-
-
-def _add_product(x: Tensor, features: Tensor, matrix: Tensor) -> Tensor:
-    """Residual plus product; one kernel in fp32."""
-    if x.dtype != matrix.dtype:
-        return x + _product(features, matrix)
-    add = torch.addmm if matrix.dim() == 2 else torch.baddbmm
-    return add(x, features, matrix.mT)
 
 
 def _norm(x: Tensor, gain: Tensor) -> Tensor:
@@ -99,9 +103,9 @@ def make_regions(config: Config, device: torch.device) -> tuple[Regions, str]:
     """
     if device.type != "cuda" or config.deterministic:
         return Regions(lambda function: function), "eager"
-    return Regions(compiled), "compiled: embed, block, score, clip_factors, numbers, advance"
+    return Regions(compiled), "compiled: embed, block, score"
 
 
 def compiled(function: Function) -> Function:
     """For fixed shapes, in one piece: what cannot be compiled raises."""
-    return torch.compile(function, fullgraph=True, dynamic=False)
+    return torch.compile(function, fullgraph=True, dynamic=False, backend=BACKEND)

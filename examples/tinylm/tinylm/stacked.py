@@ -1,6 +1,6 @@
 """Where the parameters of all workers live, and the parts of them that a microbatch is differentiated by.
 
-Arenas hold parameters side by side, all of a worker in one row, so that whatever acts on all parameters alike (norms,
+Arenas hold parameters side by side, those of a worker in one row, so that whatever acts on all parameters alike (norms,
 AdamW, consensus) takes one call per arena. A stack is some of the workers, which run through a microbatch together.
 """
 
@@ -11,7 +11,6 @@ from torch import Tensor
 
 from tinylm.config import Config
 from tinylm.model import EMBEDDING, HEAD, decays
-from tinylm.optim import Rows
 from tinylm.regions import Regions
 
 
@@ -20,12 +19,11 @@ class Arena:
 
     Attributes:
         values: fp32 [workers, size].
-        gradients: fp32 [workers, size]; every microbatch adds to them.
+        gradients: fp32 [workers, size].
         firsts: AdamW's first moments, fp32 [workers, size].
         seconds: its second moments, likewise.
         shadow: values in the type of matrix products; in fp32 values themselves.
         weight_decay: of all parameters here.
-        rows: all of these for the optimizer.
     """
 
     def __init__(
@@ -44,18 +42,15 @@ class Arena:
         self.gradients, self.firsts, self.seconds = (torch.zeros_like(self.values) for _ in range(3))
         self.shadow = self.values.to(dtype)
         self.weight_decay = weight_decay
-        self.rows = Rows(
-            values=list(self.values.unbind()),
-            gradients=list(self.gradients.unbind()),
-            firsts=list(self.firsts.unbind()),
-            seconds=list(self.seconds.unbind()),
-            shadows=[] if self.shadow is self.values else list(self.shadow.unbind()),
-        )
 
     def refresh(self) -> None:
         """Let the shadow be what the parameters are now."""
         if self.shadow is not self.values:
             self.shadow.copy_(self.values)
+
+    def tensors(self) -> list[Tensor]:
+        """Everything here; it stays where it is."""
+        return [self.values, self.gradients, self.firsts, self.seconds, self.shadow]
 
     def views(self, arena: Tensor) -> dict[str, Tensor]:
         """The parts [..., *shape] of a tensor [..., size] laid out like this arena, by name; differentiable."""
@@ -97,7 +92,7 @@ class Stack:
         workers: which: several as a slice, and one, whose tensors have no dimension for workers, as its number.
     """
 
-    def __init__(self, arenas: Arenas, workers: slice | int, config: Config) -> None:
+    def __init__(self, arenas: Arenas, workers: slice | int, config: Config, *, batch: int) -> None:
         self.workers = workers
         self._config = config
         # The lookup reads the embedding in fp32, the head its shadow: two leaves, and one place for their gradients.
@@ -110,9 +105,10 @@ class Stack:
         self._arenas = [arena for arena, _ in used]
         self._leaves = [values[workers].detach().requires_grad_() for _, values in used]
         self._totals = [arena.gradients[workers] for arena in self._arenas]
+        self._nothing = self._empty_delta(batch * config.context)
 
-    def backward(self, regions: Regions, tokens: Tensor, targets: Tensor, factors: Tensor) -> Tensor:
-        """Add the gradients of the nats of each worker, times its factor, to the arenas'; the nats.
+    def backward(self, regions: Regions, tokens: Tensor, targets: Tensor, factors: Tensor, *, is_first: bool) -> Tensor:
+        """Put the gradients of the nats of each worker, times its factor, into the arenas; the nats.
 
         Workers share no parameters: the sum over all of them gives each its own gradient.
 
@@ -121,11 +117,17 @@ class Stack:
             tokens: of all workers [workers, batch, context].
             targets: likewise.
             factors: likewise [workers].
+            is_first: whether the arenas' gradients are of an earlier update, rather than to be added to.
         """
         nats = self._nats(regions, tokens[self.workers], targets[self.workers])
         gradients = torch.autograd.grad((nats * factors[self.workers]).sum(), self._leaves)
-        for total, gradient in zip(self._totals, gradients, strict=True):
-            total.add_(gradient)
+        seen: set[Arena] = set()
+        for arena, total, gradient in zip(self._arenas, self._totals, gradients, strict=True):
+            if is_first and arena not in seen:
+                total.copy_(gradient)
+            else:
+                total.add_(gradient)
+            seen.add(arena)
         return nats.detach()
 
     def _nats(self, regions: Regions, tokens: Tensor, targets: Tensor) -> Tensor:
@@ -133,15 +135,21 @@ class Stack:
         matrices, plain, embedding, head = (
             arena.views(leaf) for arena, leaf in zip(self._arenas, self._leaves, strict=True)
         )
-        x = regions.embed(tokens, embedding[EMBEDDING], plain["positions.weight"])
+        x, delta = regions.embed(tokens, embedding[EMBEDDING], plain["positions.weight"]), self._nothing
         positions, heads = self._config.context, self._config.shape.heads
         for layer in range(self._config.shape.layers):
             gains = tuple(plain[f"blocks.{layer}.{name}.weight"] for name in ("norm1", "norm2"))
             weights = tuple(matrices[f"blocks.{layer}.{name}.weight"] for name in ("qkv", "out", "up", "down"))
-            x = regions.block(x, gains, weights, positions=positions, heads=heads)
+            x, delta = regions.block(x, delta, gains, weights, positions=positions, heads=heads)
         (head_weight,) = head.values()
-        nats: Tensor = regions.score(x, plain["norm.weight"], head_weight, targets)
+        nats: Tensor = regions.score(x, delta, plain["norm.weight"], head_weight, targets)
         return nats
+
+    def _empty_delta(self, rows: int) -> Tensor:
+        """What the first block adds to the embeddings: as for all others, a gradient of it is asked for."""
+        matrices = self._leaves[0]
+        shape = (*matrices.shape[:-1], rows, self._config.shape.width)
+        return torch.zeros(shape, dtype=matrices.dtype, device=matrices.device, requires_grad=True)
 
 
 def divide(workers: int, rows: int, most_rows: int) -> list[slice | int]:

@@ -135,7 +135,9 @@ def test_the_example_imports_nothing_but_torch_and_itself() -> None:
         for line in path.read_text(encoding="utf-8").splitlines():
             words = line.split()
             if words[:1] in (["import"], ["from"]):
-                assert words[1].split(".")[0] in allowed, f"{path.name}: {line}"
+                name = words[1].split(".")[0]
+                # Triton comes with torch for CUDA, and only there is this module imported.
+                assert name in allowed or (path.name == "kernels.py" and name == "triton"), f"{path.name}: {line}"
 
 
 def test_the_fast_backend_starts_without_the_compiler(corpus: Path) -> None:

@@ -192,7 +192,7 @@ def test_stacked_clipping_is_torchs_clipping_of_each_worker() -> None:
     scaled = [part * 8 * factors.unsqueeze(1) for part in parts]
     torch.testing.assert_close(scaled, expected, rtol=1e-6, atol=0)
     assert torch.equal(scaled[0][0], expected[0][0])
-    assert torch.equal(clip_factors(parts, 0, torch.tensor(8.0)), torch.full((3,), 0.125))
+    assert torch.equal(clip_factors(parts, 2.0, None), factors * 8)
 
 
 @pytest.mark.parametrize("workers", [2, 3, 4, 8])
@@ -205,8 +205,8 @@ def test_both_combinations_are_the_doubly_stochastic_ring(workers: int, share: f
             ring[worker, other] = 1 / min(workers, 3)
     expected = ((1 - share) * values.double() + share * (ring @ values.double())).float()
     separate = values.clone()
-    stacked = torch.stack(consensus.ring(list(values), torch.tensor(share)))
-    assert all(torch.equal(*pair) for pair in zip(consensus.ring(list(values), torch.tensor(0.0)), values, strict=True))
+    stacked = consensus.combined(values, torch.tensor(share))
+    assert torch.equal(consensus.combined(values, torch.tensor(0.0)), values)
     combine_one_by_one([[separate[worker]] for worker in range(workers)], share)
     torch.testing.assert_close(stacked, expected, rtol=1e-6, atol=1e-7)
     torch.testing.assert_close(separate, expected, rtol=1e-6, atol=1e-7)

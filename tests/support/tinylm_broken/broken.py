@@ -15,7 +15,7 @@ from tinylm import consensus
 from tinylm.config import Config
 from tinylm.data import Batch
 from tinylm.fast import Fast
-from tinylm.optim import clip_factors
+from tinylm.optim import bias_corrections, clip_factors
 
 
 class ClipOverStack(Fast):
@@ -23,7 +23,7 @@ class ClipOverStack(Fast):
 
     def _clip_factors(self) -> Tensor:
         together = [gradients.view(1, -1) for gradients in self._gradients()]
-        return clip_factors(together, self._config.clip, self._one).expand(self._config.workers)
+        return clip_factors(together, self._config.clip, None).expand(self._config.workers)
 
 
 class DecayOnGains(Fast):
@@ -37,12 +37,12 @@ class DecayOnGains(Fast):
 class MomentsMixed(Fast):
     """Consensus averages Adam's moments as well."""
 
-    def _advance(self, overflowed: Tensor) -> None:
-        super()._advance(overflowed)
-        share = self._share_table[self._position].squeeze() * self._switches[1]
+    def _advance(self) -> None:
+        super()._advance()
+        share = self._schedule.shares[self._schedule.position] * self._schedule.switches[1]
         for arena in self._arenas:
             for moments in (arena.firsts, arena.seconds):
-                moments.copy_(torch.stack(consensus.ring(list(moments), share)))
+                moments.copy_(consensus.combined(moments, share))
 
 
 class Beta2Rounded(Fast):
@@ -52,6 +52,7 @@ class Beta2Rounded(Fast):
         super().__init__(config, seed=seed, device=device)
         beta1, beta2 = self._betas
         self._betas = (beta1, float(torch.tensor(beta2, dtype=torch.bfloat16)))
+        self._schedule.corrections.copy_(torch.tensor(bias_corrections(self._betas)))
 
 
 class StaleBatch(Fast):
@@ -79,10 +80,10 @@ class MeanOfMeans(Fast):
         self._num_microbatches = len(batches)
         return super().local_update(batches, update, combines=combines)
 
-    def _microbatch(self, batch: Batch) -> None:
+    def _microbatch(self, batch: Batch, *, is_first: bool) -> None:
         right = self._inverse.clone()
         self._inverse.copy_(self._inverse_targets([batch]) / self._num_microbatches)
-        super()._microbatch(batch)
+        super()._microbatch(batch, is_first=is_first)
         self._inverse.copy_(right)
 
 
@@ -107,8 +108,8 @@ class ClipOnScaled(Fast):
     """Gradients are clipped before they are divided by the loss scale."""
 
     def _clip_factors(self) -> Tensor:
-        scale = self._scale.value if self._scale else self._one
-        return clip_factors(self._gradients(), self._config.clip, self._one) / scale
+        factors = clip_factors(self._gradients(), self._config.clip, None)
+        return factors / self._scale.value if self._scale else factors
 
 
 class ScaleInsideAccumulation(Fast):
@@ -120,8 +121,8 @@ class ScaleInsideAccumulation(Fast):
         super().set_step(step)
         self._microbatches = 0
 
-    def _microbatch(self, batch: Batch) -> None:
-        super()._microbatch(batch)
+    def _microbatch(self, batch: Batch, *, is_first: bool) -> None:
+        super()._microbatch(batch, is_first=is_first)
         self._microbatches += 1
         if self._scale and self._microbatches % self._config.scale_growth == 0:
             self._scale.value.mul_(2)
@@ -130,9 +131,9 @@ class ScaleInsideAccumulation(Fast):
 class Negated(Fast):
     """Updates have the wrong sign."""
 
-    def _advance(self, overflowed: Tensor) -> None:
+    def _advance(self) -> None:
         before = [arena.values.clone() for arena in self._arenas]
-        super()._advance(overflowed)
+        super()._advance()
         for arena, values in zip(self._arenas, before, strict=True):
             arena.values.copy_(2 * values - arena.values)
             arena.refresh()

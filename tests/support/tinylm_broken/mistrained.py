@@ -14,6 +14,7 @@ from torch import Tensor
 from tinylm.config import Config
 from tinylm.data import Batch
 from tinylm.fast import Fast
+from tinylm.optim import bias_corrections
 
 STUCK = 8
 
@@ -23,7 +24,7 @@ class HalfRate(Fast):
 
     def __init__(self, config: Config, *, seed: int, device: torch.device) -> None:
         super().__init__(config, seed=seed, device=device)
-        self._lr_table.mul_(0.5)
+        self._schedule.rates.mul_(0.5)
 
 
 class StuckLoader(Fast):
@@ -43,6 +44,7 @@ class NoMomentum(Fast):
     def __init__(self, config: Config, *, seed: int, device: torch.device) -> None:
         super().__init__(config, seed=seed, device=device)
         self._betas = (0.0, self._betas[1])
+        self._schedule.corrections.copy_(torch.tensor(bias_corrections(self._betas)))
 
 
 class HigherRate(Fast):
@@ -50,7 +52,7 @@ class HigherRate(Fast):
 
     def __init__(self, config: Config, *, seed: int, device: torch.device) -> None:
         super().__init__(config, seed=seed, device=device)
-        self._lr_table.mul_(1.03)
+        self._schedule.rates.mul_(1.03)
 
 
 FAULTS: dict[str, type[Fast]] = {
