@@ -212,6 +212,8 @@ class History:
     allocations: dict[str, Allocation] = field(default_factory=dict)
     slots: dict[str, dict[AttemptKey, Attempt]] = field(default_factory=dict)
     """Every attempt, a run's segment by segment, by the slot's name."""
+    superseded: dict[str, set[str]] = field(default_factory=dict)
+    """SHA-256 of the plans that allocations had in submissions that were refused and cut into smaller ones."""
     sealed: dict[str, str] = field(default_factory=dict)
     """SHA-256 of every receipt that a command has seen, by name."""
     reported: dict[str, str] = field(default_factory=dict)
@@ -292,12 +294,22 @@ class History:
             self._voidings.setdefault(slot, []).append((number, seq))
 
     def open_submissions(self) -> list[Submission]:
-        """Return the submissions that were intended but have no job, in order; not those that a person gave up."""
-        return [one for one in self.submissions.values() if one.is_open and not self.is_given_up(one)]
+        """Return the submissions that were intended but have no job, in order.
+
+        Not those that a person gave up, nor those of which other submissions have all allocations by now.
+        """
+        return [
+            one for one in self.submissions.values() if one.is_open and self.left_of(one) and not self.is_given_up(one)
+        ]
+
+    def left_of(self, submission: Submission) -> tuple[IntendedAllocation, ...]:
+        """Return the allocations that no later submission has: one that was refused may be cut into smaller ones."""
+        owners = {name: one.submission for name, one in self.allocations.items()}
+        return tuple(one for one in submission.intent.allocations if owners.get(one.allocation) == submission.key)
 
     def is_given_up(self, submission: Submission) -> bool:
         """Return whether a submission surely has no job and all its allocations were cancelled."""
-        names = [planned.allocation for planned in submission.intent.allocations]
+        names = [planned.allocation for planned in self.left_of(submission)]
         cancelled = all(self.allocations[name].cancelled is not None for name in names)
         return submission.not_submitted is not None and submission.submitted is None and cancelled
 
@@ -308,6 +320,9 @@ def _note_intent(history: History, entry: Entry) -> None:
         intent=intent, intended_at=entry.at, submitted=None, submitted_at=0.0, not_submitted=None
     )
     for index, planned in enumerate(intent.allocations):
+        before = history.allocations.get(planned.allocation)
+        if before is not None and before.submission != intent.submission:
+            history.superseded.setdefault(planned.allocation, set()).add(before.plan_sha256)
         history.allocations[planned.allocation] = Allocation(
             allocation=planned.allocation,
             submission=intent.submission,

@@ -26,7 +26,7 @@ from campaign.submission.held import Since, find_held
 from campaign.submission.limits import NoRoomError, Room, fit, is_refusal, read_room
 from campaign.submission.nodes import EXCLUDE_AFTER, Exclusion, Place, exclude, find_failing, joined
 from campaign.submission.place import read_place
-from campaign.submission.plans import Batch, intend, make_batches, pilots_after, topology_of, write_plans
+from campaign.submission.plans import Batch, cut_anew, intend, make_batches, pilots_after, topology_of, write_plans
 from campaign.submission.reconcile import Reconciler
 from campaign.submission.transport import (
     Answer,
@@ -82,8 +82,6 @@ class Order:
     """How many jobs were known to fit."""
     num_left: int = 0
     """Allocations that would be submitted if there were room."""
-    num_whole: int = 0
-    """Most of them that can only be submitted together: they were refused before, and are tried again as they were."""
     place: Place = field(default_factory=Place)
     """What was known of where jobs may run."""
     exclusion: Exclusion = field(default_factory=Exclusion)
@@ -94,13 +92,7 @@ class Order:
         """What is left and why, in one sentence; empty if nothing is."""
         if not self.num_left:
             return ""
-        text = f"{self.num_left} allocation(s) are left until Slurm has room for them: {self.room.why}"
-        if self.num_whole < 2:
-            return text
-        return (
-            f"{text}; {self.num_whole} of them were refused as one array, and are tried again as one until"
-            " campaign cancel gives them up"
-        )
+        return f"{self.num_left} allocation(s) are left until Slurm has room for them: {self.room.why}"
 
     def no_room(self) -> NoRoomError:
         """Return the error that there is room for nothing of what is left."""
@@ -197,7 +189,7 @@ class Desk:
         if wish.cluster == "slurm":
             require_here(view, "nothing more is submitted")
         room = room or Room()
-        again = tuple(_batch_of(one, wish.cluster) for one in view.history.open_submissions() if one.not_submitted)
+        again = self._refused_before(wish, view.history, room, array_limit)
         held = find_held(self.paths, view.history, view.slots, wish.since) if wish.since is not None else {}
         choice = choose(
             view.slots,
@@ -238,10 +230,23 @@ class Desk:
             held=held,
             room=room,
             num_left=num_left,
-            num_whole=max((len(batch.allocations) for batch in again if batch not in kept), default=0),
             place=place,
             exclusion=exclusion,
         )
+
+    def _refused_before(self, wish: Wish, history: acts.History, room: Room, array_limit: int) -> tuple[Batch, ...]:
+        """Return the submissions that surely have no job, cut into smaller ones where they do not fit as they were."""
+        found: list[Batch] = []
+        for submission in history.open_submissions():
+            if submission.not_submitted is None:
+                continue
+            batch, left = _batch_of(submission, wish.cluster), history.left_of(submission)
+            most = fit(room, array_limit) or len(left)
+            if batch.cluster != "slurm" or (len(left) == len(batch.allocations) and len(left) <= most):
+                found.append(batch)
+            else:
+                found += cut_anew(self.frozen, self.paths, batch, left, most)
+        return tuple(found)
 
     def _place(self, wish: Wish, view: View, known: Place | None) -> tuple[Place, Exclusion]:
         """Return where jobs may run, asked only where that matters, and which nodes they avoid."""
@@ -376,7 +381,7 @@ class Desk:
         # Before anything is recorded: a controller that does not answer would not take the job, either.
         name = self.slurm.controller().cluster if batch.cluster == "slurm" else ""
         _append(ledger, "intent", self.intent(batch, name))
-        write_plans(self.frozen, self.paths, batch)
+        write_plans(self.frozen, self.paths, batch, acts.fold(ledger.entries).superseded)
         answer = self.transport.submit(self.request(batch), batch.key)
         if answer.error:
             self._refused(ledger, batch, answer)

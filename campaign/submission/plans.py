@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal
 
@@ -442,8 +442,48 @@ def topology_of(frozen: Frozen, batch: Batch) -> tuple[int, int]:
     return max(nodes for nodes, _ in found), max(processes for _, processes in found)
 
 
-def write_plans(frozen: Frozen, paths: HomePaths, batch: Batch) -> None:
+def cut_anew(
+    frozen: Frozen, paths: HomePaths, batch: Batch, allocations: Sequence[IntendedAllocation], size: int
+) -> list[Batch]:
+    """Return smaller submissions of what a refused one holds: the same allocations and attempts, under other keys.
+
+    Args:
+        frozen: The frozen documents.
+        paths: The home.
+        batch: The submission as it was refused.
+        allocations: Those of its allocations that no other submission has.
+        size: Most jobs of one array.
+    """
+    made, by_name = [], frozen.slots()
+    for start in range(0, len(allocations), size):
+        chunk = allocations[start : start + size]
+        key = make_key(frozen, paths, [one.allocation for one in chunk])
+        plans = [
+            build_plan(frozen, paths, key, one.allocation, one.attempts, by_name=by_name).to_bytes() for one in chunk
+        ]
+        made.append(
+            replace(
+                batch,
+                key=key,
+                minutes=max(one.minutes for one in chunk),
+                allocations=tuple(
+                    one.replace(plan_sha256=files.sha256_bytes(plan)) for one, plan in zip(chunk, plans, strict=True)
+                ),
+            )
+        )
+    return made
+
+
+def write_plans(
+    frozen: Frozen, paths: HomePaths, batch: Batch, superseded: Mapping[str, Collection[str]] | None = None
+) -> None:
     """Write allocation.json of every allocation of a batch, where it is not there yet.
+
+    Args:
+        frozen: The frozen documents.
+        paths: The home.
+        batch: The submission.
+        superseded: By allocation, digests of the plans that it had in submissions that surely have no job.
 
     Raises:
         StateError: This release would write another plan than the one that was intended.
@@ -463,5 +503,7 @@ def write_plans(frozen: Frozen, paths: HomePaths, batch: Batch) -> None:
         folder.root.mkdir(parents=True, exist_ok=True)
         if not folder.plan.exists():
             files.write_new(folder.plan, plan)
-        elif files.sha256_file(folder.plan) != allocation.plan_sha256:
+        elif (found := files.sha256_file(folder.plan)) in (superseded or {}).get(name, ()):
+            files.replace(folder.plan, plan)
+        elif found != allocation.plan_sha256:
             raise StateError("not the allocation that was intended", where=str(folder.plan))

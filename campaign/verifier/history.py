@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 from . import names
@@ -233,6 +233,8 @@ def _note_intent(history: History, entry: Entry, data: Node) -> None:
             raise data.wrong("intends no allocation")
         for index, node in enumerate(allocations):
             _note_allocation(history, submission, entry, node, index)
+    elif any(history.allocations[name].submission != key for name in submission.allocations):
+        raise data.wrong(f"intends {key} again, of which other submissions have allocations by now")
 
 
 def _check_again(submission: Submission, entry: Entry, data: Node) -> None:
@@ -246,11 +248,12 @@ def _check_again(submission: Submission, entry: Entry, data: Node) -> None:
 
 def _note_allocation(history: History, submission: Submission, entry: Entry, node: Node, index: int) -> None:
     name = _part(node["allocation"])
-    if name in history.allocations:
-        raise node.wrong(f"allocation {name} was intended before, by {history.allocations[name].submission}")
     planned = [_planned(one, name, entry) for one in node["attempts"].items()]
     if not planned:
         raise node.wrong(f"allocation {name} has no attempts")
+    if name in history.allocations:
+        _move_allocation(history, submission, entry, planned, node, index=index)
+        return
     for one in planned:
         if one.name in history.planned:
             raise node.wrong(f"{one.name} was planned before, in allocation {history.planned[one.name].allocation}")
@@ -264,6 +267,23 @@ def _note_allocation(history: History, submission: Submission, entry: Entry, nod
         planned=tuple(one.name for one in planned),
         seq=entry.seq,
         at=entry.at,
+    )
+
+
+def _move_allocation(
+    history: History, submission: Submission, entry: Entry, planned: list[Planned], node: Node, *, index: int
+) -> None:
+    """Give an allocation of a submission that nobody got to another one, which is smaller; all else stays as it was."""
+    before = history.allocations[planned[0].allocation]
+    earlier = history.submissions[before.submission]
+    if earlier is submission or earlier.submitted or not earlier.was_refused:
+        raise node.wrong(f"allocation {before.id} was intended before, by {before.submission}")
+    known = [history.planned[name] for name in before.planned]
+    if [replace(one, intent=entry) for one in planned] != [replace(one, intent=entry) for one in known]:
+        raise node.wrong(f"allocation {before.id} was intended before with other attempts, by {before.submission}")
+    submission.allocations.append(before.id)
+    history.allocations[before.id] = replace(
+        before, submission=submission.key, index=index, plan_sha256=node["plan_sha256"].as_digest()
     )
 
 

@@ -14,13 +14,16 @@ import pytest
 from campaign.cli.main import main
 from campaign.errors import InfrastructureError
 from campaign.frozen import read_frozen
+from campaign.paths import HomePaths
 from campaign.record.ledger import read_entries
 from campaign.submission.desk import Desk, Wish, open_desk
-from campaign.submission.limits import is_refusal
+from campaign.submission.limits import Room, is_refusal
 from campaign.submission.wait import Pace, wait_for_jobs
 from campaign.watching.state import AttemptState, Patience, SlotState
 from tests.slurm.cluster import CLUSTER, Cluster, signal_daemon, start_controller
+from tests.support.cli import expect, expect_json
 from tests.support.jobs import RESOURCES, JobHome, make_job_home
+from tests.support.small import write_project
 
 pytestmark = pytest.mark.slurm
 WISH = Wish(candidate="", cluster="slurm")
@@ -182,3 +185,28 @@ def test_a_cluster_that_does_not_exist_is_refused_before_anything_is_recorded(
     with pytest.raises(InfrastructureError, match="scontrol failed"):
         submit(make_desk(home))
     assert "intent" not in home.acts()
+
+
+@pytest.mark.slow
+def test_an_array_that_sbatch_refuses_is_cut_smaller_and_the_campaign_verifies(
+    tmp_path: Path, limiting: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert limiting.conf.is_file()
+    config, home = write_project(tmp_path), tmp_path / "home"
+    expect(0, "freeze", config, "--home", home)
+    desk = open_desk(HomePaths(home), read_frozen(HomePaths(home)), time.time)
+    only = ["submit", "--home", str(home), "--cluster", "slurm", "--yes", "--only", "baseline/pilot/*"]
+    monkeypatch.setattr("campaign.cli.submit.SLURM_PACE", PACE)
+    call("sacctmgr", "-i", "modify", "user", "root", "set", "MaxSubmitJobs=1")
+    wait_until("the limit is known", lambda: desk.room("slurm").num_jobs == 1)
+    with monkeypatch.context() as patch:  # the limit came in between
+        patch.setattr("campaign.submission.desk.read_room", lambda *_: Room())
+        assert main(only) == 6
+    assert main([*only, "--wait"]) == 0
+    entries = read_entries(HomePaths(home))
+    sizes = [len(entry.data["allocations"]) for entry in entries if entry.act == "intent"]
+    assert sizes == [2, 1, 1]
+    assert [entry.act for entry in entries].count("not_submitted") == 1
+    assert {(one.attempt, one.ending) for one in desk.view("").attempts.values()} == {(1, "completed")}
+    expect(0, "collect", "--home", home)
+    assert {one["state"] for one in expect_json(0, "verify", home)["findings"]} == {"incomplete"}

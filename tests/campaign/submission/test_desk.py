@@ -304,21 +304,72 @@ def test_a_refusal_is_recorded_and_the_same_allocations_are_submitted_later(home
     assert first.submission == second.submission
 
 
-def test_an_array_that_was_refused_and_no_longer_fits_is_named_with_the_way_out(
-    home: JobHome, cluster: Cluster
-) -> None:
+def refuse_an_array(home: JobHome, cluster: Cluster) -> Desk:
+    """Let the array of the four pilots be refused once it was intended."""
     desk = make_desk(home, cluster)
     cluster.refusal = "FailedJobError: sbatch: error: AssocMaxSubmitJobLimit"
     with pytest.raises(NoRoomError):
         submit(desk)
-    cluster.refusal, cluster.submit_limit = "", 3
-    order = desk.order(WISH, desk.view(CANDIDATE), desk.array_limit("slurm"), desk.room("slurm"))
-    assert (order.all, order.num_left, order.num_whole) == ((), 4, 4)
-    assert order.left_text.endswith("4 of them were refused as one array, and are tried again as one until"
-                                    " campaign cancel gives them up")  # fmt: skip
-    cancel(desk, "too many at a time", quiet)
-    order = desk.order(WISH, desk.view(CANDIDATE), desk.array_limit("slurm"), desk.room("slurm"))
+    cluster.refusal = ""
+    cluster.requests.clear()  # no node has it
+    return desk
+
+
+def order_within(desk: Desk) -> Order:
+    return desk.order(WISH, desk.view(CANDIDATE), desk.array_limit("slurm"), desk.room("slurm"))
+
+
+def test_an_array_that_was_refused_is_cut_to_what_fits_and_no_attempt_is_used_up(
+    home: JobHome, cluster: Cluster
+) -> None:
+    desk = refuse_an_array(home, cluster)
+    cluster.submit_limit = 3
+    order = order_within(desk)
     assert ([len(one.allocations) for one in order.all], order.num_left) == ([3], 1)
+    desk.hand_over(WISH, order, quiet)
+    full = order_within(desk)
+    assert (full.all, full.num_left) == ((), 1)
+    run_jobs(home, cluster)
+    desk.settle(quiet)
+    desk.hand_over(WISH, order_within(desk), quiet)
+    run_jobs(home, cluster)
+    first, *later = intents(home)
+    assert [one.allocation for intent in later[:2] for one in intent.allocations] == [
+        one.allocation for one in first.allocations
+    ]
+    assert len({one.submission for one in (first, *later)}) == 1 + len(later)
+    pilots = [one for one in desk.view(CANDIDATE).attempts.values() if "/pilot/" in one.slot]
+    assert {(one.attempt, one.ending) for one in pilots} == {(1, Ending.COMPLETED)}
+    assert desk.history().open_submissions() == []
+    assert home.doubles() == []
+
+
+def test_a_submitter_that_is_killed_before_it_wrote_the_smaller_plans_loses_nothing(
+    home: JobHome, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    desk = refuse_an_array(home, cluster)
+    cluster.submit_limit = 2
+    with monkeypatch.context() as patch:
+        kill_at_plans(cluster, patch)
+        with pytest.raises(KilledError):
+            desk.hand_over(WISH, order_within(desk), quiet)
+    for _ in range(2):
+        desk.settle(quiet)
+        desk.hand_over(WISH, order_within(desk), quiet)
+        run_jobs(home, cluster)
+    assert list(states(desk).values()).count(SlotState.COMPLETED) == 4
+    assert {one.attempt for one in desk.view(CANDIDATE).attempts.values()} == {1}
+
+
+def test_what_is_left_of_an_array_that_was_cut_can_be_given_up(home: JobHome, cluster: Cluster) -> None:
+    desk = refuse_an_array(home, cluster)
+    cluster.submit_limit = 3
+    desk.hand_over(WISH, order_within(desk), quiet)
+    run_jobs(home, cluster)
+    assert len(cancel(desk, "enough", quiet).allocations) == 1
+    assert desk.history().open_submissions() == []
+    endings = [one.ending for one in desk.view(CANDIDATE).attempts.values()]
+    assert (endings.count(Ending.COMPLETED), endings.count(Ending.CANCELLED)) == (3, 1)
 
 
 @pytest.mark.parametrize("accounts", ["none", "full"])
