@@ -62,7 +62,11 @@ def test_the_example_trains_data_parallel_over_two_nodes(tmp_path: Path) -> None
     assert (pair["ending"], pair["reason"]) == ("completed", "")
     for side in pair["sides"]:
         assert side["topology"] == {"processes": 2, "nodes": 2}
-        assert len({rank["node"] for rank in side["ranks"]}) == 2
+        first, second = (rank["node"] for rank in side["ranks"])
+        assert first != second
+        for when in ("before", "after"):
+            assert [look["node"] for look in side["conditions"][when]["further"]] == [second]
+        assert all(rank["affinity_after"] for rank in side["ranks"])
         assert side["engaged"]["exchange"] == "gloo"
         assert side["engaged"]["exchanges"] == side["engaged"]["updates"]
     expect(0, "report", "--home", home, "--exit-zero")
