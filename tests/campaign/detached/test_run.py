@@ -25,13 +25,20 @@ from campaign.paths import BundlePaths
 from tests.support.standin import BARE, call, make_home, told, wish
 
 
+@pytest.fixture(scope="module")
+def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Write a bundle of two pilots, each in an allocation of its own."""
+    root = tmp_path_factory.mktemp("written")
+    with pytest.MonkeyPatch.context() as patch:
+        home = make_home(root / "home", patch)
+        assert main(["bundle", "write", str(root / "out"), "--home", str(home.paths.root)]) == 0
+    return root / "out"
+
+
 @pytest.fixture
-def bundle(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Return a bundle of two pilots, each in an allocation of its own."""
-    home = make_home(tmp_path / "home", monkeypatch)
-    assert main(["bundle", "write", str(tmp_path / "out"), "--home", str(home.paths.root)]) == 0
-    shutil.rmtree(home.paths.root)
-    return tmp_path / "out"
+def bundle(written: Path, tmp_path: Path) -> Path:
+    """Bring that bundle to a machine."""
+    return shutil.copytree(written, tmp_path / "out", symlinks=True)
 
 
 def names(folder: Path) -> list[str]:

@@ -137,6 +137,7 @@ def engaged(self):
     return bench, here
 
 
+@pytest.mark.slow
 def test_data_sets_and_interpreters_may_lie_elsewhere(tmp_path: Path) -> None:
     bench, here = _bench_with_data(tmp_path, "to be")
     machine = detach(bench, (SOLO,), environment={"PLAYS": "${data.plays}"})
@@ -174,6 +175,7 @@ def test_a_tree_that_was_changed_uses_no_attempt_up(tmp_path: Path) -> None:
     assert not machine.bench.attempt(SOLO).root.exists()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("number", "ending"),
     [(signal.SIGUSR2, Ending.TIME_LIMIT), (signal.SIGTERM, Ending.CANCELLED)],
