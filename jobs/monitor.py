@@ -741,7 +741,7 @@ class TrainingMonitor:
             self.close("raised")
 
     def record(self) -> dict[str, Any]:
-        """What run.json would have, written now."""
+        """What run.json would have, written now: all stretches that have ended."""
         return {**self._record, "sessions": [*self._earlier, self._session()]}
 
     @property
@@ -811,9 +811,10 @@ class TrainingMonitor:
 
     def _harvest(self, *, is_idle: bool) -> None:
         """Read the marks that the device has come to; all of them where it is idle."""
-        while self._pending and self._marks.is_done(self._pending[0][0]):
+        while self._pending and self._marks.is_done(self._mark) and self._marks.is_done(self._pending[0][0]):
             mark, updates = self._pending.popleft()
-            seconds = self._marks.seconds(self._mark, mark)
+            # Marks of a loop that changes streams may lie in another order than they were made in.
+            seconds = max(self._marks.seconds(self._mark, mark), 0.0)
             self._stretch.step.add(seconds / updates, updates)
             self._mark = mark
             if self._first_update_s is None:

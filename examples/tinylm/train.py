@@ -88,7 +88,7 @@ def train(trainer: Trainer, mon: monitor.TrainingMonitor, loader: data.Loader, a
             print_once(trainer, f"{mon.window_tokens_per_second or 0:.0f} targets/s")
         validate(trainer, mon)
         if arguments.save:
-            save(trainer, mon, arguments.save / f"{trainer.update:08d}")
+            save(trainer, mon, arguments.save / f"{trainer.update:08d}", is_recorded=arguments.record is not None)
 
 
 def train_until(last: int, trainer: Trainer, mon: monitor.TrainingMonitor, loader: data.Loader) -> None:
@@ -110,12 +110,12 @@ def train_until(last: int, trainer: Trainer, mon: monitor.TrainingMonitor, loade
         )
 
 
-def save(trainer: Trainer, mon: monitor.TrainingMonitor, folder: Path) -> None:
-    """Write a checkpoint, and beside it where the record stands."""
+def save(trainer: Trainer, mon: monitor.TrainingMonitor, folder: Path, *, is_recorded: bool) -> None:
+    """Write a checkpoint, and beside it where the record stands, if there is one."""
     with mon.phase("checkpoint"):
         state = mon.state_dict()
         trainer.save(folder)
-        if trainer.group.rank == 0:
+        if trainer.group.rank == 0 and is_recorded:
             (folder / MONITOR_FILE).write_text(json.dumps(state), encoding="ascii")
 
 

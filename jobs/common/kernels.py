@@ -28,7 +28,7 @@ _NAMED = {
     "blackwell": (10, 0),
 }
 _NUMBERED = re.compile(r"sm_?(\d{2,3})(?!\d)", re.IGNORECASE)
-_CUTLASS = re.compile(r"(?<![a-z0-9])cutlass\w*?_(\d{2,3})_")
+_CUTLASS = re.compile(r"(?<![a-z0-9])cutlass_(\d{2,3})_")
 _WORDS = re.compile(r"[a-z]+")
 _GRAPH_LAUNCHES = ("cudaGraphLaunch", "cuGraphLaunch", "hipGraphLaunch")
 _FALLBACKS = (

@@ -104,6 +104,16 @@ def test_nothing_is_written_without_record(run_train: Train, tmp_path: Path, mon
     assert list(tmp_path.iterdir()) == []
 
 
+def test_a_record_cannot_go_on_from_a_checkpoint_that_has_none(
+    run_train: Train, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run_train("--save", tmp_path / "saved") == 0
+    saved = tmp_path / "saved" / "00000004"
+    assert run_train("--record", tmp_path / "run.json", "--resume", saved) == 2
+    assert "was saved without --record" in capsys.readouterr().err
+    assert run_train("--resume", saved) == 0
+
+
 def test_loss_scaling_is_recorded_in_groups_of_updates(run_train: Train, tmp_path: Path) -> None:
     assert run_train("--record", tmp_path / "run.json", "loss_scale=1024", "log_every=2") == 0
     run = monitor.read_run(tmp_path / "run.json")
