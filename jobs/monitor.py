@@ -1064,7 +1064,7 @@ def _open_record(path: Path | None, wanted: dict[str, Any], resume: Mapping[str,
     if path is None or not path.exists():
         raise MonitorError(f"{path}: no such file, and a resumed run goes on in its own; bring it along")
     record = _read_json(path)
-    run = _read_run(record, path)
+    run = parse_run(record, str(path))
     if run.run != resume["run"]:
         raise MonitorError(f"{path}: of run {run.run}, and the checkpoint is of run {resume['run']}")
     if run.recipe_sha256 != wanted["recipe_sha256"]:
@@ -1147,7 +1147,7 @@ def read_run(path: str | os.PathLike[str]) -> Run:
     Raises:
         MonitorError: The file is not there, or not such a file.
     """
-    return _read_run(_read_json(Path(path)), Path(path))
+    return parse_run(_read_json(Path(path)), str(path))
 
 
 def _read_json(path: Path) -> dict[str, Any]:
@@ -1234,8 +1234,9 @@ class _Fields:
         return value
 
 
-def _read_run(record: dict[str, Any], path: Path) -> Run:
-    fields = _Fields(record, str(path))
+def parse_run(record: dict[str, Any], path: str = "record") -> Run:
+    """The same of a record in memory; `path` is what messages call it."""
+    fields = _Fields(record, path)
     if fields.text("format") != FORMAT:
         raise MonitorError(f"{path}: not a {FORMAT} file")
     recipe = fields.fields("recipe")

@@ -12,7 +12,9 @@ from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
+import hypothesis
 import pytest
+from hypothesis import strategies as st
 
 from jobs import monitor
 from tests.support.fake_device import ENVIRONMENT, RECIPE, FakeDevice, changed, closing, train
@@ -182,6 +184,67 @@ def test_a_clock_that_goes_back_is_refused(device: FakeDevice, path: Path) -> No
         with pytest.raises(monitor.MonitorError, match="went back"):
             train(device, mon, 1, host_s=0.0)
         device.host(1.0)
+
+
+STEPS = st.one_of(
+    st.tuples(st.just("host"), st.floats(min_value=0, max_value=10)),
+    st.tuples(st.just("launch"), st.floats(min_value=0, max_value=10)),
+    st.tuples(st.just("update"), st.integers(min_value=0, max_value=10**6)),
+)
+PROGRAMS = st.lists(
+    st.recursive(
+        STEPS, lambda inner: st.tuples(st.sampled_from(monitor.PHASES), st.lists(inner, max_size=6)), max_leaves=30
+    ),
+    max_size=12,
+)
+
+
+class Loop:
+    """A loop that does as it is told, and keeps an account of its own."""
+
+    def __init__(self, device: FakeDevice, mon: monitor.TrainingMonitor, base: str) -> None:
+        self.device, self.mon, self.base = device, mon, base
+        self.spent = dict.fromkeys(monitor.PHASES, 0.0)
+        self.targets = dict.fromkeys(monitor.PHASES, 0)
+
+    def run(self, program: list[tuple[str, Any]], named: str | None = None) -> None:
+        for name, value in program:
+            phase = named or self.base
+            began_s = self.device.now_s
+            if name in monitor.PHASES:
+                with self.mon.phase(name):
+                    self.spent[phase] += self.device.now_s - began_s
+                    self.run(value, name)
+                    began_s, phase = self.device.now_s, name
+            elif name != "update":
+                getattr(self.device, name)(value)
+            elif phase in monitor.UPDATING:
+                self.targets[phase] += value
+                self.mon.update(targets=value, microbatches=4)
+                self.base = "train" if named is None else self.base
+            self.spent[phase] += self.device.now_s - began_s
+
+
+@hypothesis.given(program=PROGRAMS, compile_updates=st.sampled_from([0, 1]))
+@hypothesis.settings(max_examples=60)
+def test_whatever_a_loop_does_each_moment_and_each_target_counts_once(
+    program: list[tuple[str, Any]], compile_updates: int
+) -> None:
+    device = FakeDevice()
+    with closing(device.start(None, compile_updates=compile_updates)) as mon:
+        loop = Loop(device, mon, "compile" if compile_updates else "train")
+        loop.run(program)
+        began_s = device.now_s
+    loop.spent[loop.base] += device.now_s - began_s
+    record = json.loads(json.dumps(mon.record()))
+    run = monitor.parse_run(record)
+    session = run.sessions[0]
+    assert monitor.check_run(run) == []
+    assert {name: seconds for name, (seconds, _) in session.phases.items()} == pytest.approx(loop.spent)
+    found = dict.fromkeys(monitor.PHASES, 0)
+    for stretch in session.stretches:
+        found[stretch.phase] += stretch.counters.targets
+    assert found == loop.targets
 
 
 # --- faults -----------------------------------------------------------------------------------------------------------
