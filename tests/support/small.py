@@ -30,6 +30,7 @@ python = "{python}"
 device = "cpu"
 threads = 1
 [throughput]
+clock_absolute_s = "0.25"
 repeats = 1
 warmup_updates = 3
 windows = 2

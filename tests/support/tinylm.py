@@ -73,6 +73,7 @@ path = "{corpus}"
 [throughput]
 window_s = "{window_s}"
 window_margin = "{window_margin}"
+clock_absolute_s = "{clock_absolute_s}"
 pilot_s = "{window_s}"
 solo = false
 controls = {controls}
@@ -113,6 +114,7 @@ def write_campaign(
     adapter: str,
     window_s: str = "0.3",
     window_margin: str = "1.5",
+    clock_absolute_s: str = "0.05",
     controls: bool = False,
     slowed_share: float | None = None,
     candidate: str = "candidate",
@@ -124,6 +126,7 @@ def write_campaign(
         adapter: The candidate's adapter; ``slowed:slowed`` is the native backend slowed by `slowed_share`.
         window_s: Shortest window.
         window_margin: How many times as long a window is at the pilot's rate.
+        clock_absolute_s: How far the clocks of a side and of its parent may be apart.
         controls: Whether the baseline is also measured against itself.
         slowed_share: The slowed candidate's extra time as a share of its own.
         candidate: Name of the candidate's tree and of the file.
@@ -145,6 +148,7 @@ def write_campaign(
             corpus=CORPUS,
             window_s=window_s,
             window_margin=window_margin,
+            clock_absolute_s=clock_absolute_s,
             controls=str(controls).lower(),
             extra=extra,
         )
