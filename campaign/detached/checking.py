@@ -243,7 +243,7 @@ def _check_attempt(staged: Staged, plans: Plans, attempt: acts.Attempt, checked:
         checked.findings += one.findings
         if one.sealed is None and not one.findings:
             _check_begun(plans, attempt, checked)
-        checked.findings += _check_run(plans, one)
+        listed = _check_run(plans, one, checked)
     except EvidenceError as error:
         checked.wrong(error.where, "; ".join(filter(None, [error.what, error.why])))
         return
@@ -254,9 +254,12 @@ def _check_attempt(staged: Staged, plans: Plans, attempt: acts.Attempt, checked:
     is_sealed = one.sealed is not None
     own = {path: inner for inner, path in there.items() if is_sealed or _is_of_begun(inner, attempt)}
     checked.claimed |= set(own)
-    if is_sealed:
-        checked.left |= {path: staged.left[path] for path in own if path in staged.left}
-        checked.findings += _unsealed_left(staged, one, own)
+    listed |= {each.name for each in one.sealed.receipt.files} if one.sealed is not None else set()
+    for path, inner in own.items():
+        if path in staged.left and inner in listed:
+            checked.left[path] = staged.left[path]
+        elif path in staged.left and is_sealed:
+            checked.wrong(path, "said to have been left behind, and nothing of its attempt lists it")
 
 
 def _check_begun(plans: Plans, attempt: acts.Attempt, checked: Checked) -> None:
@@ -275,30 +278,27 @@ def _is_of_begun(inner: str, attempt: acts.Attempt) -> bool:
     return not rest or (attempt.segment > 0 and first == "checkpoints")
 
 
-def _check_run(plans: Plans, one: Try) -> Iterator[Finding]:
-    """Yield what is wrong with the checkpoints of a segment of a run."""
+def _check_run(plans: Plans, one: Try, checked: Checked) -> set[str]:
+    """Check the checkpoints of a segment of a run; return what they list, by path in the segment's folder."""
     rules = plans.frozen.protocol.convergence
     if not one.key.segment or one.findings or rules is None:
-        return
+        return set()
     slot = plans.slot(one.attempt)
     recipe = plans.frozen.protocol.recipe(slot.workload)
     if recipe is None:
-        return  # said already: the plan is not the protocol's
+        return set()  # said already: the plan is not the protocol's
     saved, faults = read_checkpoints(one.folder, chains.owner_of(plans.frozen, recipe, slot, one.attempt), plans.left)
-    yield from faults
+    checked.findings += faults
     found, _ = check_files([file for each in saved.values() for file in each.files], {})
-    yield from found
+    checked.findings += found
     if one.sealed is not None and not faults:
-        yield from runs.check_listed(one.sealed.receipt.run, saved, one.folder)
-
-
-def _unsealed_left(staged: Staged, one: Try, own: Mapping[str, str]) -> Iterator[Finding]:
-    """Yield a finding for what is said to have been left of a sealed attempt, and which nothing of it names."""
-    sealed = {each.name for each in one.sealed.receipt.files} if one.sealed is not None else set()
-    for path, inner in own.items():
-        is_of_checkpoint = inner.startswith("checkpoints/")  # their own lists name those, and were held to them
-        if path in staged.left and inner not in sealed and not is_of_checkpoint:
-            yield Finding(where=path, what="said to have been left behind, and no receipt seals it")
+        checked.findings += runs.check_listed(one.sealed.receipt.run, saved, one.folder)
+    folders = ((one.folder.checkpoint(update).files, each.document) for update, each in saved.items())
+    return {
+        (folder / file.name).relative_to(one.folder.root).as_posix()
+        for folder, document in folders
+        for file in document.files
+    }
 
 
 # --- inputs, and what nobody claims -----------------------------------------------------------------------------------

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from campaign import files
-from campaign.collection.sealed import TamperedError
+from campaign.collection.sealed import Finding, TamperedError
 from campaign.detached.checking import Checked, Staged, check_staged
 from campaign.detached.results import Brought, Source, clear, opened
 from campaign.documents import Bundle
@@ -82,7 +82,7 @@ def ingest(desk: Desk, path: Path) -> Ingestion:
             )
             checked = check_staged(staged, frozen, history, ledger.entries, paths)
             fresh = _compare(paths, staged, checked)
-            _require_right(checked, path)
+            _require_right(checked, path, staging)
             _move(paths, staging, fresh)
         act = _act(paths, history, staged, checked, source.brought)
         before = history.ingested.get(submission.key)
@@ -229,10 +229,13 @@ def _goes_on(short: Path, long: Path) -> bool:
     return True
 
 
-def _require_right(checked: Checked, path: Path) -> None:
+def _require_right(checked: Checked, path: Path, staging: HomePaths) -> None:
     if checked.findings:
+        # By their paths in the home: where they were staged nothing stays.
+        prefix = f"{staging.root}/"
+        found = [Finding(where=one.where.removeprefix(prefix), what=one.what) for one in checked.findings]
         raise TamperedError(
-            tuple(checked.findings),
+            tuple(found),
             what=f"{path}: not what the bundle's harness sealed; nothing was ingested",
             hint="bring the results again as run.py left them; what cannot be brought: campaign bundle abandon ID",
         )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,17 @@ from campaign.submission import acts
 from tests.support.home import AT, NODE, Home
 
 PLACE = "/scratch/bundle"
+
+
+@dataclass(slots=True, kw_only=True)
+class There(Home):
+    """The bundle's own home, in which the harness works: everything is planned already."""
+
+    allocation: str = ""
+
+    def plan(self, *_: object, **__: object) -> str:
+        """Return the allocation that is made."""
+        return self.allocation
 
 
 @dataclass(slots=True, kw_only=True)
@@ -43,10 +54,20 @@ class Handmade:
         """The bundle's id."""
         return self.bundle.id
 
-    def there(self, boot_id: str = "away") -> Home:
+    def there(self, boot_id: str = "away", allocation: str = "") -> Home:
         """Return the bundle's own home, in which the harness works."""
-        job = replace_job(self.id)
-        return replace(self.home, paths=self.paths.home, job_identity=job, boot=boot_id)
+        home = self.home
+        return There(
+            paths=self.paths.home,
+            protocol=home.protocol,
+            candidate=home.candidate,
+            snapshot_sha256=home.snapshot_sha256,
+            ratio=home.ratio,
+            loss=home.loss,
+            job_identity=replace_job(self.id),
+            boot=boot_id,
+            allocation=allocation,
+        )
 
     def call(
         self,
@@ -70,16 +91,19 @@ class Handmade:
             is_last: Whether nothing more is made afterwards.
             boot_id: Of the machine.
         """
-        there, own = self.there(boot_id), self.slots[allocation]
+        there, own = self.there(boot_id, allocation), self.slots[allocation]
         folder = there.paths.allocation(allocation)
         number = self.calls[allocation] = self.calls.get(allocation, 0) + 1
         started = folder.started.read_bytes() if folder.started.exists() else None
         made: dict[str, str] = {}
         for place in range(len(own)) if make is None else make:
             slot = own[place]
-            there.run(slot, self.number, allocation, ending=ending)
+            there.attempt(slot, self.number, ending=ending)
             made[self.name(slot)] = files.sha256_file(there.folder(slot.slot, self.number).receipt)
         for place in begin:
+            if own[place].kind == "run":
+                there.segment(own[place], self.number, ending=Ending.LOST, is_sealed=False, is_ended=False)
+                continue
             there.start(own[place], self.number, allocation)
             (there.folder(own[place].slot, self.number).root / "baseline.log").write_bytes(b"half a li")
         if started is not None:
@@ -134,7 +158,7 @@ class Handmade:
 
     def name(self, slot: documents.Slot) -> str:
         """Return the name of an attempt's receipt."""
-        return AttemptKey(self.home.real_slot(slot.slot), self.number).receipt_name
+        return AttemptKey(self.home.real_slot(slot.slot), self.number, int(slot.kind == "run")).receipt_name
 
     def pack(self, out: Path, *leave: str) -> Path:
         """Pack the results as `run.py --pack` does."""
@@ -225,7 +249,8 @@ def _describe(
                 minutes=one.minutes,
                 plan_sha256=one.plan_sha256,
                 expected_s={
-                    AttemptKey(home.real_slot(slot.slot), number).receipt_name: None for slot in slots[one.allocation]
+                    AttemptKey(home.real_slot(slot.slot), number, int(slot.kind == "run")).receipt_name: None
+                    for slot in slots[one.allocation]
                 },
             )
             for one in planned

@@ -28,6 +28,12 @@ SYNC, PACKED, PROD = (f"baseline/pilot/{name}" for name in ("sync-b4", "packed-b
 Run = Callable[..., Any]
 
 
+@pytest.fixture(autouse=True)
+def no_sync(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let nothing wait for the disk: what a loss of power leaves is not tried here."""
+    monkeypatch.setattr("os.fsync", lambda _: None)
+
+
 @pytest.fixture
 def home(tmp_path: Path) -> Home:
     return freeze(tmp_path / "home", numerical=documents.NumericalRules())

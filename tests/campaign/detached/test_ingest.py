@@ -25,9 +25,19 @@ from campaign.frozen import read_frozen
 from campaign.record.ledger import Ledger, read_entries
 from campaign.submission import acts
 from campaign.submission.desk import Desk, open_desk
+from campaign.verifier import attempts, bundles, matrix
+from campaign.verifier import runs as verified_runs
 from campaign.watching.state import AttemptState, SlotState
+from tests.support import training
 from tests.support.bundles import PLACE, Handmade, edit, write_bundle
-from tests.support.home import Home, freeze
+from tests.support.home import SMALL, Home, freeze
+from tests.support.verifying import make_checks, tampered
+
+
+@pytest.fixture(autouse=True)
+def no_sync(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let nothing wait for the disk: what a loss of power leaves is not tried here."""
+    monkeypatch.setattr("os.fsync", lambda _: None)
 
 
 @pytest.fixture
@@ -220,6 +230,99 @@ def test_a_file_that_was_left_behind_and_then_turns_up_as_another_is_found(
     assert any("changed after it was sealed" in one for one in gathered(home))
 
 
+@pytest.fixture
+def training_home(tmp_path: Path) -> Home:
+    """A home with a recipe, whose runs go into bundles."""
+    rules = training.make_rules("sync", seeds=(45,))
+    return freeze(tmp_path / "home", SMALL[:1], repeats=1, solo=False, controls=False, convergence=rules)
+
+
+RUN = "baseline/run/sync/s45"
+
+
+@pytest.fixture
+def trained(training_home: Home, tmp_path: Path) -> Handmade:
+    """A bundle with a training, which was made."""
+    made = write_bundle(training_home, tmp_path / "bundle", [training_home.slot(RUN)])
+    made.call("a0001")
+    return made
+
+
+def test_a_training_comes_back_with_its_checkpoints_left_behind(
+    training_home: Home, trained: Handmade, tmp_path: Path
+) -> None:
+    archive = trained.pack(tmp_path / "small.tar", "attempts/*/checkpoints/*/files/*")
+    told = ingest(desk(training_home), archive)
+    assert told.num_left > 0
+    folder = training_home.folder(RUN).checkpoints
+    assert list(folder.glob("*/checkpoint.json"))
+    assert not list(folder.glob("*/files"))
+    assert gathered(training_home) == []
+    checks = make_checks(training_home.paths.root, matrix.check, bundles.check, attempts.check, verified_runs.check)
+    assert [one.what for one in tampered(checks) if not one.what.startswith("key: ")] == []
+    ingest(desk(training_home), trained.paths.root)
+    assert list(folder.glob("*/files/*"))
+    assert gathered(training_home) == []
+
+
+def test_a_segment_that_was_killed_comes_back_with_what_it_saved_left_behind(
+    training_home: Home, tmp_path: Path
+) -> None:
+    made = write_bundle(training_home, tmp_path / "bundle", [training_home.slot(RUN)])
+    made.call("a0001", make=[], begin=[0], is_killed=True)
+    archive = made.pack(tmp_path / "small.tar", "attempts/*/checkpoints/*/files/*", "attempts/*.log")
+    told = ingest(desk(training_home), archive)
+    assert told.lost == (f"{RUN}/1/1",)
+    assert told.num_left > 0
+    assert desk(training_home).view("").slots[RUN].state is SlotState.CUT
+    assert gathered(training_home) == []
+    checks = make_checks(training_home.paths.root, matrix.check, bundles.check, attempts.check, verified_runs.check)
+    assert [one.what for one in tampered(checks) if not one.what.startswith("key: ")] == []
+
+
+def _other_digest(value: dict[str, object]) -> None:
+    assert isinstance(value["left"], dict)
+    name = min(value["left"])
+    value["left"][name] = ["0" * 64, value["left"][name][1]]
+
+
+def _other_size(value: dict[str, object]) -> None:
+    assert isinstance(value["left"], dict)
+    name = min(value["left"])
+    value["left"][name] = [value["left"][name][0], 1]
+
+
+def _never_left(value: dict[str, object]) -> None:
+    assert isinstance(value["left"], dict)
+    del value["left"][min(value["left"])]
+
+
+def _more_left(value: dict[str, object]) -> None:
+    assert isinstance(value["left"], dict)
+    value["left"][f"{min(value['left'])}.more"] = ["0" * 64, 1]
+
+
+@pytest.mark.parametrize("change", [_other_digest, _other_size, _never_left])
+def test_a_checkpoint_is_left_behind_as_the_very_one_that_its_document_lists(
+    training_home: Home, trained: Handmade, tmp_path: Path, change: Callable[[dict[str, object]], None]
+) -> None:
+    archive = trained.pack(tmp_path / "small.tar", "attempts/*/checkpoints/*/files/*")
+    assert "its checkpoint.json lists it, and it is gone" in refused(training_home, repack(archive, edited(change)))
+
+
+def test_what_was_left_behind_and_is_not_listed_by_a_checkpoint_is_refused(
+    training_home: Home, trained: Handmade, tmp_path: Path
+) -> None:
+    archive = trained.pack(tmp_path / "small.tar", "attempts/*/checkpoints/*/files/*")
+    assert "said to have been left behind" in refused(training_home, repack(archive, edited(_more_left)))
+
+
+def test_a_checkpoint_that_was_altered_is_refused(training_home: Home, trained: Handmade) -> None:
+    path = next(trained.paths.home.attempts.rglob("checkpoints/*/files/*"))
+    path.write_bytes(path.read_bytes()[::-1])
+    assert "it was changed" in refused(training_home, trained.paths.root)
+
+
 # --- what is not ------------------------------------------------------------------------------------------------------
 
 
@@ -356,6 +459,8 @@ def test_every_fault_is_said_at_once(home: Home, pilots: Handmade) -> None:
         damage(pilots)
     said = refused(home, pilots.paths.root)
     assert all(word in said for word in ("changed after it was sealed", "mine.txt", "it was changed"))
+    assert "\nattempts/baseline/pilot/sync-b4/1/inputs.json: changed" in said
+    assert ".ingest.tmp" not in said
 
 
 def test_results_of_another_home_are_refused(home: Home, pilots: Handmade, tmp_path: Path) -> None:
@@ -477,7 +582,7 @@ def test_an_archive_with_anything_but_its_listed_files_is_refused(
     assert said in refused(home, archive)
 
 
-def _edit_results(change: Callable[[dict[str, object]], None]) -> Callable[[list[tuple[tarfile.TarInfo, bytes]]], None]:
+def edited(change: Callable[[dict[str, object]], None]) -> Callable[[list[tuple[tarfile.TarInfo, bytes]]], None]:
     def edit_members(members: list[tuple[tarfile.TarInfo, bytes]]) -> None:
         for place, (info, data) in enumerate(members):
             if info.name.endswith("/results.json"):
@@ -517,9 +622,9 @@ def _list_outside(value: dict[str, object]) -> None:
         (_drop("/results.json"), "holds no results.json"),
         (_drop("/bundle.json"), "holds no bundle.json"),
         (_drop("sync-b4/1/receipt.json"), "is not in it"),
-        (_edit_results(_leave_a_receipt), "results.json does not list it"),
-        (_edit_results(_other_bundle), "is of bundle 000000000000000000000000"),
-        (_edit_results(_list_outside), "leads elsewhere, or nowhere"),
+        (edited(_leave_a_receipt), "results.json does not list it"),
+        (edited(_other_bundle), "is of bundle 000000000000000000000000"),
+        (edited(_list_outside), "leads elsewhere, or nowhere"),
     ],
 )
 def test_an_archive_that_is_not_what_it_lists_is_refused(
@@ -537,7 +642,7 @@ def test_a_receipt_cannot_be_left_behind(home: Home, pilots: Handmade, tmp_path:
     pilots.call("a0001")
 
     def change(members: list[tuple[tarfile.TarInfo, bytes]]) -> None:
-        _edit_results(_leave_a_receipt)(members)
+        edited(_leave_a_receipt)(members)
         _drop("sync-b4/1/receipt.json")(members)
 
     assert "cannot have been left behind" in refused(home, repack(pilots.pack(tmp_path / "results.tar"), change))
@@ -583,7 +688,7 @@ def kill_after(number: int, home: Home, path: Path) -> bool:
     """Ingest in another process, which kills itself once so many files are in place; return whether it got so far."""
     child = os.fork()
     if child == 0:
-        replace, moved = Path.replace, []
+        replace, moved = Path.replace, list[Path]()
 
         def move(self: Path, target: Path) -> Path:
             if len(moved) == number:
@@ -591,7 +696,7 @@ def kill_after(number: int, home: Home, path: Path) -> bool:
             moved.append(target)
             return replace(self, target)
 
-        Path.replace = move  # type: ignore[method-assign]
+        setattr(Path, "replace", move)  # noqa: B010 - an assignment that type checkers refuse
         ingest(desk(home), path)
         os._exit(0)
     _, status = os.waitpid(child, 0)
