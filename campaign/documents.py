@@ -36,14 +36,19 @@ class _DocumentMeta(msgspec.StructMeta):
         return super().__new__(mcs, name, bases, namespace, **{"kw_only": True, **options})
 
 
-def _is_as_written(data: bytes) -> bool:
+def _is_as_written(data: bytes, document: Document | None = None) -> bool:
     """Return whether bytes are JSON just as this project writes it, for a document or for a line of the ledger.
 
     They are what comes out where they are read and written again, so that they name nothing twice and hold no number
     that is none: `campaign.files.parse_json` would find nothing wrong. It takes several times as long.
+
+    Args:
+        data: The bytes.
+        document: What was read from them; None to read them without a model, which leaves no field to a default.
     """
     try:
-        written = msgspec.json.encode(msgspec.json.decode(data), order="sorted")
+        value = msgspec.json.decode(data) if document is None else document
+        written = msgspec.json.encode(value, order="sorted")
     except (msgspec.MsgspecError, ValueError, OverflowError, RecursionError):
         return False
     return data == written or data == msgspec.json.format(written, indent=2) + b"\n"
@@ -103,12 +108,14 @@ class Document(msgspec.Struct, metaclass=_DocumentMeta, frozen=True, forbid_unkn
         Raises:
             EvidenceError: They are not such a document.
         """
-        if not _is_as_written(data):
-            files.parse_json(data, where=where)
         try:
-            return msgspec.json.decode(data, type=cls)
+            document = msgspec.json.decode(data, type=cls)
         except msgspec.MsgspecError as error:
+            files.parse_json(data, where=where)
             raise _refusal(error, where) from error
+        if not (_is_as_written(data, document) or _is_as_written(data)):
+            files.parse_json(data, where=where)
+        return document
 
     @classmethod
     def parse_again(cls, data: bytes) -> Self:

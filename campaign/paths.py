@@ -84,6 +84,9 @@ class EvaluationPaths:
         return self.report / "report.html"
 
 
+_PLAN, _STARTED, _ENDED = "allocation.json", "started.json", "ended.json"
+
+
 @dataclass(frozen=True)
 class AllocationPaths:
     """One allocation's own files."""
@@ -93,22 +96,23 @@ class AllocationPaths:
     @cached_property
     def plan(self) -> Path:
         """``allocation.json``, written by the driver before it submits."""
-        return self.root / "allocation.json"
+        return self.root / _PLAN
 
     @cached_property
     def started(self) -> Path:
         """``started.json``, created once by the job that runs the allocation."""
-        return self.root / "started.json"
+        return self.root / _STARTED
 
     @cached_property
     def ended(self) -> Path:
         """``ended.json``, written by the harness when it leaves the allocation in order."""
-        return self.root / "ended.json"
+        return self.root / _ENDED
 
     @cached_property
     def documents(self) -> tuple[str, ...]:
         """These three, as text: each collection looks at those of every allocation."""
-        return str(self.plan), str(self.started), str(self.ended)
+        root = str(self.root)
+        return f"{root}/{_PLAN}", f"{root}/{_STARTED}", f"{root}/{_ENDED}"
 
     @property
     def log(self) -> Path:
@@ -155,6 +159,9 @@ class CheckpointPaths:
         return self.root / "files"
 
 
+_START, _RECEIPT = "start.json", "receipt.json"
+
+
 @dataclass(frozen=True)
 class AttemptPaths:
     """One attempt at a slot, or one segment of an attempt at a run."""
@@ -164,12 +171,17 @@ class AttemptPaths:
     @cached_property
     def start(self) -> Path:
         """``start.json``, written by the harness before anything of a side runs."""
-        return self.root / "start.json"
+        return self.root / _START
 
     @cached_property
     def receipt(self) -> Path:
         """``receipt.json``, written last: it seals the other files."""
-        return self.root / "receipt.json"
+        return self.root / _RECEIPT
+
+    @cached_property
+    def documents(self) -> tuple[str, str]:
+        """These two, as text: each collection reads those of every attempt."""
+        return f"{self.root}/{_START}", f"{self.root}/{_RECEIPT}"
 
     @property
     def inputs(self) -> Path:
@@ -349,6 +361,11 @@ class HomePaths:
         """Return the paths of one attempt, or of one segment of an attempt at a run."""
         place = f"attempts/{slot}/{number}/segments/{segment}" if segment else f"attempts/{slot}/{number}"
         return AttemptPaths(self.root / place)
+
+    def attempt_documents(self, slot: str, number: int, segment: int = 0) -> tuple[str, str]:
+        """Return start.json and receipt.json of an attempt as text: each look reads those of every attempt."""
+        place = f"attempts/{slot}/{number}/segments/{segment}" if segment else f"attempts/{slot}/{number}"
+        return f"{self.root}/{place}/{_START}", f"{self.root}/{place}/{_RECEIPT}"
 
     @property
     def incoming(self) -> Path:

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import sqlite3
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import chain, islice, repeat
 from typing import Any, TypeAlias, cast
 
 from sqlalchemy import Table
@@ -36,14 +34,13 @@ def _decimal(text: str) -> float | None:
     return float(text) if text else None
 
 
-def _count(text: str) -> str | None:
-    # SQLite makes the number: a strict table takes digits for what they are, and nothing else.
-    return text or None
+def _count(text: str) -> int | None:
+    return int(text) if text else None
 
 
 _CONVERT: Mapping[Kind, Callable[[str], Any] | None] = {
     Kind.TEXT: None,
-    Kind.COUNT: None,
+    Kind.COUNT: int,
     Kind.DECIMAL: float,
     Kind.FLAG: "true".__eq__,
 }
@@ -58,8 +55,8 @@ def _convert_of(column: formats.Column) -> Callable[[str], Any] | None:
     return (_CONVERT_OPTIONAL if column.optional else _CONVERT)[column.kind]
 
 
-def values_of(table: formats.Table, key: Key, rows: Sequence[Row]) -> Iterator[tuple[Any, ...]]:
-    """Return what is stored of the rows of one attempt, in the order of the cache's columns.
+def flat_values(table: formats.Table, key: Key, rows: Sequence[Row]) -> list[Any]:
+    """Return what is stored of the rows of one attempt, field by field in the order of the cache's columns.
 
     Args:
         table: The evidence table.
@@ -68,17 +65,35 @@ def values_of(table: formats.Table, key: Key, rows: Sequence[Row]) -> Iterator[t
     """
     lines = formats.texts(rows)
     if not lines:
-        return iter(())
-    numbers = range(2, len(lines) + 2) if isinstance(rows, formats.Rows) else [row.line for row in rows]
-    fields = zip(*[line.split(",") for line in lines], strict=True)
-    columns = [
-        texts if convert is None else map(convert, texts)
-        for convert, texts in zip(map(_convert_of, table.columns), fields, strict=True)
-    ]
-    return zip(repeat(key[0]), repeat(key[1]), numbers, *columns, lines)
+        return []
+    num_rows, num_own = len(lines), len(table.columns)
+    # No field holds a comma: all lines are divided at once, and a column is every so many of the fields.
+    fields = ",".join(lines).split(",")
+    if len(fields) != num_rows * num_own:
+        raise ValueError(f"{len(fields)} fields in {num_rows} lines of {table.file}")
+    width = num_own + _NUM_BESIDE
+    flat: list[Any] = [None] * (num_rows * width)
+    flat[0::width] = [key[0]] * num_rows
+    flat[1::width] = [key[1]] * num_rows
+    flat[2::width] = range(2, num_rows + 2) if isinstance(rows, formats.Rows) else [row.line for row in rows]
+    for place, column in enumerate(table.columns):
+        flat[place + 3 :: width] = _converted(fields[place::num_own], _convert_of(column))
+    flat[width - 1 :: width] = lines
+    return flat
 
 
-_ROWS_AT_ONCE = 100
+def _converted(texts: list[str], convert: Callable[[str], Any] | None) -> list[Any]:
+    """Return the values of a column; most columns of an attempt say the same in each row."""
+    if convert is None:
+        return texts
+    if texts.count(texts[0]) == len(texts):
+        return [convert(texts[0])] * len(texts)
+    return list(map(convert, texts))
+
+
+_NUM_BESIDE = 4
+"""Columns of the cache beside the table's own: slot, attempt and line before them, the text after them."""
+_ROWS_AT_ONCE = 250
 """Of one statement: to begin one costs as much as all checks of a row do.
 SQLite takes 32,766 values."""
 
@@ -101,33 +116,60 @@ def insert(session: Session, table: Table, values: Sequence[tuple[Any, ...]]) ->
         session.connection().exec_driver_sql(_insertion(table), list(values))
 
 
-def insert_rows(session: Session, table: Table, values: Iterable[tuple[Any, ...]]) -> None:
-    """Store millions of rows, each of which is made when it is its turn.
+class Insertion:
+    """Stores millions of rows in one table, many with each statement.
 
-    Args:
-        session: The cache.
-        table: The cache's table.
-        values: As `values_of` returns them.
+    The indexes of a table without rows are made at the end: to sort once takes less than to keep order. All of it is
+    one transaction with the rows.
     """
-    cursor, many, rows = cursor_of(session), _insertion(table, _ROWS_AT_ONCE), iter(values)
-    while len(some := list(islice(rows, _ROWS_AT_ONCE))) == _ROWS_AT_ONCE:
-        cursor.execute(many, tuple(chain.from_iterable(some)))
-    cursor.executemany(_insertion(table), some)
 
+    def __init__(self, session: Session, table: Table) -> None:
+        """Prepare for rows of one of the cache's tables."""
+        self._session = session
+        self._table = table
+        self._width = len(table.columns)
+        self._many = _insertion(table, _ROWS_AT_ONCE)
+        self._waiting: list[Any] = []
+        self._cursor: sqlite3.Cursor | None = None
+        self._unindexed = False
 
-@contextmanager
-def loading(session: Session, table: Table) -> Iterator[None]:
-    """Make the indexes of a table without rows after some are stored: to sort once takes less than to keep order.
+    def add(self, flat: Sequence[Any]) -> None:
+        """Store rows, or keep them until there are enough.
 
-    All of it is one transaction with the rows.
-    """
-    is_empty = cursor_of(session).execute(f"SELECT 1 FROM {_quoted([table.name])} LIMIT 1").fetchone() is None  # noqa: S608 - a name of our own
-    indexes = table.indexes if is_empty else ()
-    for index in indexes:
-        index.drop(session.connection())
-    yield
-    for index in indexes:
-        index.create(session.connection())
+        Args:
+            flat: As `flat_values` returns them.
+        """
+        self._waiting += flat
+        step, begin = self._width * _ROWS_AT_ONCE, 0
+        if len(self._waiting) < step:
+            return
+        cursor = self._begun()
+        while len(self._waiting) - begin >= step:
+            cursor.execute(self._many, self._waiting[begin : begin + step])
+            begin += step
+        del self._waiting[:begin]
+
+    def finish(self) -> None:
+        """Store what was kept, and make the indexes that are not there."""
+        if self._waiting:
+            width, waiting = self._width, self._waiting
+            rows = [waiting[begin : begin + width] for begin in range(0, len(waiting), width)]
+            self._begun().executemany(_insertion(self._table), rows)
+            self._waiting = []
+        if self._unindexed:
+            self._unindexed = False
+            for index in self._table.indexes:
+                index.create(self._session.connection())
+
+    def _begun(self) -> sqlite3.Cursor:
+        if self._cursor is None:
+            self._cursor = cursor_of(self._session)
+            found = self._cursor.execute(f"SELECT 1 FROM {_quoted([self._table.name])} LIMIT 1").fetchone()  # noqa: S608 - a name of our own
+            if found is None:
+                self._unindexed = True
+                for index in self._table.indexes:
+                    index.drop(self._session.connection())
+        return self._cursor
 
 
 # --- out --------------------------------------------------------------------------------------------------------------

@@ -29,7 +29,18 @@ def records_inputs(planned: documents.PlannedAttempt | documents.Slot, protocol:
     """
     if planned.kind != "pilot" or planned.order != ("baseline",):
         return False
-    return any(workload.name == planned.workload and workload.numerical for workload in protocol.workloads)
+    return planned.workload in _numerical_workloads(protocol)
+
+
+_NUMERICAL: list[tuple[documents.Protocol, frozenset[str]]] = []
+"""Of the last protocol that was asked about: there may be thousands of workloads, and each of their pilots asks."""
+
+
+def _numerical_workloads(protocol: documents.Protocol) -> frozenset[str]:
+    """Return the names of the workloads of which numerical cases are run."""
+    if not (_NUMERICAL and _NUMERICAL[0][0] is protocol):
+        _NUMERICAL[:] = [(protocol, frozenset(one.name for one in protocol.workloads if one.numerical))]
+    return _NUMERICAL[0][1]
 
 
 def _check_case(

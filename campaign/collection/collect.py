@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import groupby
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any
 
 from sqlalchemy.orm import Session
 
@@ -25,14 +25,15 @@ from campaign.collection.cases import CaseBook, records_inputs
 from campaign.collection.chains import Link
 from campaign.collection.checkpoints import check_files, read_checkpoints
 from campaign.collection.containers import check_containers
-from campaign.collection.database import AttemptRecord, Stored
+from campaign.collection.database import AttemptRecord, Loader, Stored
 from campaign.collection.inputs import check_folder
 from campaign.collection.interpreters import Sealed, check_interpreters
 from campaign.collection.left import LeftBehind
+from campaign.collection.reading import Whole, fault, read_tries, unreadable
 from campaign.collection.records import record_of, run_record, segment_of
 from campaign.collection.reuse import Care, Memory, Remembered, is_settled
 from campaign.collection.sealed import Finding, TamperedError, is_leftover
-from campaign.collection.tries import Plans, Try, read_try
+from campaign.collection.tries import Plans, Try
 from campaign.errors import EvidenceError
 from campaign.frozen import Frozen, check_recorded, read_frozen
 from campaign.keys import AttemptKey
@@ -41,9 +42,6 @@ from campaign.record import accounting
 from campaign.record.ledger import Ledger, closed_entry
 from campaign.submission import acts
 from campaign.watching.state import deciding
-
-Whole: TypeAlias = tuple[str, int]
-"""Slot and number of an attempt, whatever its segments."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,6 +104,8 @@ class _Found:
     """Attempts with a finding of their own."""
     book: CaseBook = field(default_factory=CaseBook)
     """What the attempts of the numerical family say of their inputs."""
+    loader: Loader | None = None
+    """Where every attempt that is no run is stored as it is read; None where the cache holds some already."""
 
     def refuse(self, whole: Whole, findings: Iterable[Finding]) -> None:
         """Take an attempt back, with all its segments."""
@@ -136,27 +136,8 @@ def known_receipts(entries: Iterable[documents.Entry]) -> dict[str, str]:
 # --- one attempt ------------------------------------------------------------------------------------------------------
 
 
-def _fault(error: EvidenceError) -> Finding:
-    return Finding(where=error.where, what="; ".join(filter(None, [error.what, error.why])))
-
-
-def _unreadable(error: OSError, path: Path) -> Finding:
-    """Return the finding about something that may hold evidence and cannot be looked at."""
-    return Finding(where=str(error.filename or path), what=f"cannot be looked at: {error.strerror}")
-
-
-def _read_try(plans: Plans, attempt: acts.Attempt) -> Try | Finding:
-    try:
-        return read_try(plans, attempt)
-    except EvidenceError as error:
-        return _fault(error)
-    except OSError as error:
-        return _unreadable(error, plans.paths.attempt(attempt.slot, attempt.attempt, attempt.segment).root)
-
-
-def _read_attempt(plans: Plans, whole: Whole, attempts: Sequence[acts.Attempt], found: _Found) -> None:
-    """Read one attempt, of a run with all its segments."""
-    read = [_read_try(plans, attempt) for attempt in attempts]
+def _judge_attempt(plans: Plans, whole: Whole, read: Sequence[Try | Finding], found: _Found) -> None:
+    """Judge one attempt, of a run with all its segments, from what its tries left."""
     tries = [one for one in read if isinstance(one, Try)]
     faults = [one for one in read if isinstance(one, Finding)]
     if findings := [*faults, *(finding for one in tries for finding in one.findings)]:
@@ -165,9 +146,9 @@ def _read_attempt(plans: Plans, whole: Whole, attempts: Sequence[acts.Attempt], 
     try:
         _take(plans, whole, tries, found)
     except EvidenceError as error:
-        found.refuse(whole, [_fault(error)])
+        found.refuse(whole, [fault(error)])
     except OSError as error:
-        found.refuse(whole, [_unreadable(error, tries[0].folder.root)])
+        found.refuse(whole, [unreadable(error, tries[0].folder.root)])
 
 
 def _take(plans: Plans, whole: Whole, tries: Sequence[Try], found: _Found) -> None:
@@ -181,8 +162,8 @@ def _take(plans: Plans, whole: Whole, tries: Sequence[Try], found: _Found) -> No
     else:
         remembered = plans.memory.tries.get(first.key)
         known_line = remembered.line if remembered is not None else ""
-        found.records[whole] = record_of(first, is_void=plans.history.is_void(*whole), known_line=known_line)
-        found.taken[first.key] = first
+        record = record_of(first, is_void=plans.history.is_void(*whole), known_line=known_line)
+        found.records[whole], found.taken[first.key] = _loaded(record, first, found.loader)
     protocol = plans.frozen.protocol
     if first.sealed is not None and first.slot is not None:
         is_void = plans.history.is_void(*whole)
@@ -190,6 +171,16 @@ def _take(plans: Plans, whole: Whole, tries: Sequence[Try], found: _Found) -> No
     else:
         slot = plans.slots.get(first.attempt.slot)
         found.book.is_open |= slot is not None and records_inputs(slot, protocol)
+
+
+def _loaded(record: AttemptRecord, one: Try, loader: Loader | None) -> tuple[AttemptRecord, Try]:
+    """Store an attempt while others are still being read, and return it without the rows that the cache then holds."""
+    if loader is None:
+        return record, one
+    loader.add(record)
+    if one.sealed is not None:
+        one = replace(one, sealed=replace(one.sealed, tables={}, is_stored=True))
+    return replace(record, tables={}, files=(), is_stored=True), one
 
 
 def _take_run(plans: Plans, whole: Whole, tries: Sequence[Try], found: _Found) -> None:
@@ -246,7 +237,7 @@ def _strangers(paths: HomePaths, history: acts.History) -> Iterator[Finding]:
             with os.scandir(folder) as listed:
                 entries = sorted(listed, key=lambda item: item.name)
         except OSError as error:
-            yield _unreadable(error, Path(folder))
+            yield unreadable(error, Path(folder))
             continue
         for entry in entries:
             path = f"{folder}/{entry.name}"
@@ -277,6 +268,7 @@ def read_home(
     *,
     memory: Memory | None = None,
     history: acts.History | None = None,
+    loader: Loader | None = None,
 ) -> _Found:
     """Read and check everything that the attempts left, but the files of checkpoints; touches nothing.
 
@@ -287,8 +279,9 @@ def read_home(
         known: Receipts that earlier collections recorded.
         memory: What need not be read again; None for nothing.
         history: What follows from the entries, if that is known.
+        loader: Where to store every attempt that is no run as it is read; None to store nothing.
     """
-    found = _Found()
+    found = _Found(loader=loader)
     history = history or acts.fold(entries)
     plans = Plans(
         paths=paths,
@@ -300,8 +293,10 @@ def read_home(
         memory=memory or Memory(),
         left=LeftBehind(root=paths.root, files=history.left),
     )
-    for whole, attempts in groupby(_intended(history), key=lambda one: (one.slot, one.attempt)):
-        _read_attempt(plans, whole, list(attempts), found)
+    intended = groupby(_intended(history), key=lambda one: (one.slot, one.attempt))
+    wholes = [(whole, list(attempts)) for whole, attempts in intended]
+    for whole, read in read_tries(plans, wholes, is_busy=loader is not None):
+        _judge_attempt(plans, whole, read, found)
     _refuse_vanished(paths, found, history.sealed, known)
     _refuse_early(frozen, history, found)
     found.findings.extend(_strangers(paths, history))
@@ -425,7 +420,7 @@ def _name(whole: Whole) -> str:
 
 
 def _store(
-    paths: HomePaths, session: Session, found: _Found, stored: Mapping[Whole, Stored]
+    paths: HomePaths, session: Session, found: _Found, stored: Mapping[Whole, Stored], loader: Loader
 ) -> tuple[set[Whole], bool]:
     """Bring the cache up to what was read; return the attempts that are stored otherwise, and whether it changed."""
     conflicts: dict[Whole, Finding] = {}
@@ -440,7 +435,11 @@ def _store(
         else:
             gone.append(key)  # another segment of it was planned
     new: list[AttemptRecord] = []
+    # Some were refused after they had been stored.
+    gone += sorted(loader.loaded - found.records.keys())
     for record in found.records.values():
+        if record.key in loader.loaded:
+            continue
         before = stored.get(record.key)
         if before is None:
             new.append(record)
@@ -450,11 +449,13 @@ def _store(
             # A receipt came late, or another segment, or it has become void.
             gone.append(record.key)
             new.append(record)
+    loader.finish()
     for key in gone:
         database.delete_attempt(session, key)
+    has_changed = bool(gone or new or loader.loaded)
     database.insert_attempts(session, new)
     found.findings.extend(conflicts.values())
-    return set(conflicts), bool(gone or new)
+    return set(conflicts), has_changed
 
 
 def _remember(paths: HomePaths, session: Session, found: _Found, stored: Mapping[Whole, Stored]) -> None:
@@ -572,9 +573,12 @@ def collect(paths: HomePaths, ledger: Ledger, *, rebuild: bool = False, care: Ca
         digest = database.digest(session, stored)
         history = acts.fold(ledger.entries)
         memory = _memory(ledger, history, stored, digest, care)
-        found = read_home(paths, frozen, ledger.entries, known, memory=memory, history=history)
+        loader = Loader(session)
+        # What the cache holds already is compared with what was read once all of that is known.
+        early = None if stored else loader
+        found = read_home(paths, frozen, ledger.entries, known, memory=memory, history=history, loader=early)
         _check_checkpoints(paths, session, found)
-        conflicts, has_changed = _store(paths, session, found, stored)
+        conflicts, has_changed = _store(paths, session, found, stored, loader)
         _remember(paths, session, found, {} if has_changed else stored)
         _check_inputs(paths, frozen, session, found, LeftBehind(root=paths.root, files=history.left))
         if has_changed:

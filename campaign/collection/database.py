@@ -539,23 +539,64 @@ def _segment_values(record: AttemptRecord) -> Iterator[dict[str, Any]]:
         }
 
 
-def _row_values(records: Sequence[AttemptRecord], file: str) -> Iterator[tuple[Any, ...]]:
-    table = formats.TABLES[file]
-    for record in records:
-        yield from bulk.values_of(table, record.key, record.tables.get(file, ()))
-
-
 def insert_attempts(session: Session, records: Sequence[AttemptRecord]) -> None:
-    """Store attempts that are not stored yet: one statement a table, since a campaign has thousands."""
-    bulk.insert(session, ATTEMPTS, [_attempt_values(record) for record in records])
-    receipts = [_receipt_values(record) for record in records if record.receipt_sha256]
-    bulk.insert(session, _table_of(Sealed), receipts)
-    if segments := [values for record in records for values in _segment_values(record)]:
-        session.execute(insert(Segment), segments)
-    bulk.insert(session, _table_of(SealedFile), [values for record in records for values in _file_values(record)])
-    for file, table in ROWS.items():
-        with bulk.loading(session, table):
-            bulk.insert_rows(session, table, _row_values(records, file))
+    """Store attempts that are not stored yet."""
+    with loading(session) as loader:
+        for record in records:
+            loader.add(record)
+
+
+_ATTEMPTS_AT_ONCE = 16
+"""More would let whoever reads ahead wait meanwhile."""
+
+
+class Loader:
+    """Stores attempts that are not stored yet, many at once, since a campaign has thousands; see `loading`."""
+
+    def __init__(self, session: Session) -> None:
+        """Prepare; use `loading` instead."""
+        self._session = session
+        self._waiting: list[AttemptRecord] = []
+        self._insertions = {file: bulk.Insertion(session, table) for file, table in ROWS.items()}
+        self.loaded: set[tuple[str, int]] = set()
+        """Slot and attempt of those that were given."""
+
+    def add(self, record: AttemptRecord) -> None:
+        """Store an attempt, or keep it until there are enough."""
+        self.loaded.add(record.key)
+        self._waiting.append(record)
+        if len(self._waiting) >= _ATTEMPTS_AT_ONCE:
+            self._store()
+
+    def finish(self) -> None:
+        """Store what was kept, and make the indexes."""
+        self._store()
+        for insertion in self._insertions.values():
+            insertion.finish()
+
+    def _store(self) -> None:
+        records, session = self._waiting, self._session
+        if not records:
+            return
+        # Before their rows, which belong to them.
+        bulk.insert(session, ATTEMPTS, [_attempt_values(record) for record in records])
+        receipts = [_receipt_values(record) for record in records if record.receipt_sha256]
+        bulk.insert(session, _table_of(Sealed), receipts)
+        if segments := [values for record in records for values in _segment_values(record)]:
+            session.execute(insert(Segment), segments)
+        bulk.insert(session, _table_of(SealedFile), [values for record in records for values in _file_values(record)])
+        for record in records:
+            for file, rows in record.tables.items():
+                self._insertions[file].add(bulk.flat_values(formats.TABLES[file], record.key, rows))
+        self._waiting = []
+
+
+@contextmanager
+def loading(session: Session) -> Iterator[Loader]:
+    """Store attempts one after the other; what is kept back is stored at the end, and then indexes are made."""
+    loader = Loader(session)
+    yield loader
+    loader.finish()
 
 
 def _table_of(model: type[Base]) -> Table:

@@ -274,16 +274,17 @@ def read_attempt(
         The attempt, or None and every reason why it cannot be taken.
     """
     try:
-        start_bytes = files.read_regular(folder.start)
-        receipt_bytes = files.read_regular(folder.receipt) if receipt is None else receipt
-        start = documents.Start.parse(start_bytes, where=str(folder.start))
-        said = documents.Receipt.parse(receipt_bytes, where=str(folder.receipt))
+        start_place, receipt_place = folder.documents
+        start_bytes = files.read_regular(start_place)
+        receipt_bytes = files.read_regular(receipt_place) if receipt is None else receipt
+        start = documents.Start.parse(start_bytes, where=start_place)
+        said = documents.Receipt.parse(receipt_bytes, where=receipt_place)
     except EvidenceError as error:
         return None, (Finding(where=error.where, what=error.what),)
     start_sha256, receipt_sha256 = files.sha256_bytes(start_bytes), files.sha256_bytes(receipt_bytes)
     findings = [
-        *_check_start(start, expected, str(folder.start)),
-        *_check_receipt(said, start_sha256, expected, str(folder.receipt)),
+        *_check_start(start, expected, start_place),
+        *_check_receipt(said, start_sha256, expected, receipt_place),
         *_check_listing(folder, said, expected.planned),
     ]
     is_stored = receipt_sha256 == stored_sha256
@@ -319,7 +320,7 @@ def read_unchanged(folder: AttemptPaths, receipt_sha256: str) -> SealedAttempt |
         The attempt; None if it is not as it was after all.
     """
     try:
-        receipt_bytes, start_bytes = files.read_regular(folder.receipt), files.read_regular(folder.start)
+        start_bytes, receipt_bytes = map(files.read_regular, folder.documents)
     except EvidenceError:
         return None
     start_sha256 = files.sha256_bytes(start_bytes)

@@ -1,11 +1,13 @@
 """What the ledger says about submissions: the data of its acts, and their history folded into records.
 
 The order of acts for one submission is ``intent``, then ``submitted`` or ``not_submitted``; after ``not_submitted`` the
-same submission may be intended again, with the same key, allocations and attempt numbers.
+same submission may be intended again, with the same key, allocations and attempt numbers, or smaller ones with parts of
+its allocations, each with the same attempts.
 """
 
 from __future__ import annotations
 
+import operator
 from bisect import bisect_left
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
@@ -442,17 +444,25 @@ _NOTES: dict[str, Callable[[History, Entry], None]] = {
 
 
 def fold(entries: Iterable[Entry]) -> History:
-    """Fold the ledger's entries, in order, into the history of submissions.
+    """Fold the ledger's entries, in order, into the history of submissions, which nobody may change.
 
     Raises:
         EvidenceError: An entry about submissions does not parse, or names something never intended.
     """
-    history = History()
-    for entry in entries:
-        note = _NOTES.get(entry.act)
-        if note is not None:
-            note(history, entry)
-    return history
+    known = tuple(entries)
+    # Several parts of one command ask for the history of the very same entries.
+    if not (_LAST and len(_LAST[0][0]) == len(known) and all(map(operator.is_, _LAST[0][0], known))):
+        history = History()
+        for entry in known:
+            note = _NOTES.get(entry.act)
+            if note is not None:
+                note(history, entry)
+        _LAST[:] = [(known, history)]
+    return _LAST[0][1]
+
+
+_LAST: list[tuple[tuple[Entry, ...], History]] = []
+"""The entries that were folded last, and what came out."""
 
 
 def first_intents(entries: Iterable[Entry]) -> dict[str, Entry]:

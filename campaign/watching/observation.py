@@ -12,7 +12,7 @@ from campaign.documents import Ended, JobIdentity, Protocol, Receipt, Start, Sta
 from campaign.errors import EvidenceError, StateError
 from campaign.files import read_regular, sha256_bytes
 from campaign.keys import AttemptKey
-from campaign.paths import AllocationPaths, AttemptPaths, HomePaths
+from campaign.paths import AllocationPaths, HomePaths
 from campaign.submission.acts import Allocation, Attempt, History, Submission
 from campaign.watching.asking import HIDDEN, Told, ask_slurm, is_foreign
 from campaign.watching.extension import Extension, read_extension
@@ -360,14 +360,15 @@ def _check_seen(seen: str, digest: str) -> str:
     return f"a receipt with SHA-256 {seen} was seen there before, now {digest or 'there is none'}"
 
 
-def _read_seen(folder: AttemptPaths, attempt: Attempt, seen: str) -> AttemptFacts | None:
+def _read_seen(paths: HomePaths, attempt: Attempt, seen: str) -> AttemptFacts | None:
     """Return what an attempt left of which the ledger names the receipt, and the receipt the start record.
 
     Nothing more of it can follow, and what does not agree with its receipt is a collection's to find. None if it is not
     the receipt that was seen, or cannot be used.
     """
     try:
-        data, start = read_regular(folder.receipt), read_regular(folder.start)
+        places = paths.attempt_documents(attempt.slot, attempt.attempt, attempt.segment)
+        start, data = map(read_regular, places)
     except EvidenceError:
         return None
     if sha256_bytes(data) != seen:
@@ -390,9 +391,9 @@ def read_attempt(paths: HomePaths, attempt: Attempt, seen: str = "") -> AttemptF
         attempt: The attempt as the ledger knows it.
         seen: SHA-256 of the receipt that an earlier command saw there; empty for none.
     """
-    folder = paths.attempt(attempt.slot, attempt.attempt, attempt.segment)
-    if seen and (facts := _read_seen(folder, attempt, seen)) is not None:
+    if seen and (facts := _read_seen(paths, attempt, seen)) is not None:
         return facts
+    folder = paths.attempt(attempt.slot, attempt.attempt, attempt.segment)
     # First of all: every receipt that it names is there already.
     ended = _read_ended(paths.allocation(attempt.allocation))
     began, node, receipt, problem, digest = False, "", None, "", ""
