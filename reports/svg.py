@@ -65,6 +65,12 @@ def draw_figure(fill: Callable[[Figure], None], *, size_in: tuple[float, float],
     return _inline(raw, prefix=f"plot-{name}", description=description)
 
 
+def load() -> None:
+    """Import what draws before it is asked for."""
+    import matplotlib.backends.backend_svg  # noqa: PLC0415 - as below
+    import matplotlib.figure  # noqa: F401, PLC0415 - as below
+
+
 def _draw_raw(fill: Callable[[Figure], None], size_in: tuple[float, float]) -> bytes:
     # matplotlib takes most of a second to import and nothing else needs it.
     import matplotlib as mpl  # noqa: PLC0415 - see above

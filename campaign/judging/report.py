@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import time
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from decimal import Decimal
 from pathlib import Path
@@ -13,13 +15,13 @@ from typing import TYPE_CHECKING, Any
 from campaign import documents, files
 from campaign.collection.collect import Collection, collect, require_intact
 from campaign.collection.reuse import Care
-from campaign.errors import StateError
+from campaign.errors import CampaignError, StateError
 from campaign.frozen import Frozen, check_recorded, read_frozen
 from campaign.judging.evaluation import Evaluation, evaluate, forget_verdict
 from campaign.judging.evidence import read_evidence, write_evidence
 from campaign.judging.provenance import Chain, build_provenance, frozen_candidates
 from campaign.judging.publication import publish
-from campaign.paths import HomePaths
+from campaign.paths import EvaluationPaths, HomePaths
 from campaign.record import registry
 from campaign.record.ledger import Ledger
 from campaign.watching.extension import parse_extension
@@ -104,13 +106,19 @@ def report(paths: HomePaths, ledger: Ledger, *, candidate: str | None, environme
     collection = collect(paths, ledger, care=Care.BYTES)
     require_intact(collection)
     write_evidence(evaluation, read_evidence(paths, frozen, name))
-    judged = evaluate(paths, frozen, name, environment=environment)
+    with ThreadPoolExecutor(max_workers=1) as pool:
+        judging = pool.submit(evaluate, paths, frozen, name, environment=environment)
+        _prepare(evaluation)
+        ahead = _provenance_ahead(frozen, collection, name, Chain(entries=ledger.entries, head=ledger.head))
+        judged = judging.result()
     chain = Chain(entries=ledger.entries, head=ledger.head)
     due = parse_extension(files.parse_json(judged.printed, where=str(evaluation.verdict))).due
     # Here once more: this may be a copy of the home in which the candidate was frozen.
     registry.register(paths, name, environment, time.time)
     known = registry.known_against(paths, frozen, frozen_candidates(ledger.entries), environment)
-    provenance = build_provenance(frozen, collection, name, chain, due=due).replace(registry=known)
+    if ahead is None or due:
+        ahead = build_provenance(frozen, collection, name, chain, due=due)
+    provenance = ahead.replace(registry=known)
     publish(ledger, paths.protocol, evaluation, candidate=name, judged=judged, provenance=provenance)
     return Report(
         candidate=name,
@@ -121,6 +129,30 @@ def report(paths: HomePaths, ledger: Ledger, *, candidate: str | None, environme
         page=evaluation.page,
         notes=(f"the registry of freezes was not read: {known.problem}",) if known.problem else (),
     )
+
+
+def _provenance_ahead(
+    frozen: Frozen, collection: Collection, candidate: str, chain: Chain
+) -> documents.Provenance | None:
+    """Return the provenance where no extension is due; None where there is none: whoever builds it anew says why."""
+    try:
+        return build_provenance(frozen, collection, candidate, chain)
+    except CampaignError:
+        return None
+
+
+def _prepare(evaluation: EvaluationPaths) -> None:
+    """Make what of the report needs no verdict while the acceptance program is at work."""
+    from reports.ahead import prepare  # noqa: PLC0415 - keeps the start of other commands fast
+
+    prepare(evaluation.evidence)
+
+
+@functools.lru_cache(maxsize=1)
+def _exact(printed: bytes) -> Mapping[str, Any]:
+    """Return a verdict whose numbers with a point are exact decimals; what prints it asks several times."""
+    value: Mapping[str, Any] = json.loads(printed, parse_float=Decimal)
+    return value
 
 
 def gate_rows(printed: bytes) -> list[list[str]]:
@@ -134,7 +166,7 @@ def gate_rows(printed: bytes) -> list[list[str]]:
     """
     from reports.verdict import failed_first, parse_gates  # noqa: PLC0415 - keeps the start of other commands fast
 
-    verdict: Mapping[str, Any] = json.loads(printed, parse_float=Decimal)
+    verdict = _exact(printed)
     ordered = failed_first(parse_gates(verdict))
     groups: dict[str, list[Gate]] = {}
     for gate in ordered:
@@ -199,7 +231,7 @@ def observation_rows(printed: bytes) -> list[list[str]]:
     from reports.numbers import against  # noqa: PLC0415 - as above
     from reports.verdict import parse_observations  # noqa: PLC0415 - as above
 
-    verdict: Mapping[str, Any] = json.loads(printed, parse_float=Decimal)
+    verdict = _exact(printed)
     thresholds = {gate["threshold"] for gate in verdict["gates"] if gate["family"] == "throughput"}
 
     return [
@@ -241,7 +273,7 @@ def numerical_remarks(printed: bytes, protocol: bytes) -> Remarks | None:
     from reports.numbers import plural  # noqa: PLC0415 - as above
     from reports.verdict import parse_gates  # noqa: PLC0415 - as above
 
-    verdict: Mapping[str, Any] = json.loads(printed, parse_float=Decimal)
+    verdict = _exact(printed)
     if verdict.get("observations", {}).get("numerical") is None:
         return None
     observed = parse_observed(verdict)
@@ -288,6 +320,6 @@ def verdict_sentence(printed: bytes, protocol: bytes, provenance: documents.Prov
     from reports import amendments  # noqa: PLC0415 - as above
     from reports.verdict import parse_gates, summarise  # noqa: PLC0415 - as above
 
-    verdict: Mapping[str, Any] = json.loads(printed, parse_float=Decimal)
+    verdict = _exact(printed)
     said = summarise(verdict, parse_gates(verdict), json.loads(protocol)).sentence
     return " ".join(filter(None, [amendments.sentence(provenance.to_json()), said]))
