@@ -731,5 +731,52 @@ def _(copy: Copy) -> None:
     copy.flip(_first(copy.paths.accounting.glob("*.txt")))
 
 
+# --- bundles ----------------------------------------------------------------------------------------------------------
+
+
+def _call(copy: Copy) -> Path:
+    return _first(copy.paths.allocations.glob("*/calls/1.json"))
+
+
+@_mutation("bundles", "the boot on which a call was made, carried through the ledger")
+def _(copy: Copy) -> None:
+    path = _call(copy)
+    before = files.sha256_file(path)
+    copy.edit_json(path, lambda call: call.update(boot_id="another"))
+    copy.substitute(copy.paths.ledger, before.encode("ascii"), files.sha256_file(path).encode("ascii"))
+    copy.edit_ledger(lambda _: None)
+
+
+@_mutation("bundles", "what a call left, removed")
+def _(copy: Copy) -> None:
+    copy.remove(_call(copy))
+
+
+@_mutation("bundles", "a call added")
+def _(copy: Copy) -> None:
+    path = _call(copy)
+    copy.add(path.with_name("99.json"), copy.read(path))
+
+
+@_mutation("bundles", "what came back struck out of the ledger, chained again")
+def _(copy: Copy) -> None:
+    def edit(entries: list[Any]) -> None:
+        del entries[_places(entries, "ingested")[-1]]
+
+    copy.edit_ledger(edit)
+
+
+@_mutation("bundles", "the digest of what was left behind, chained again")
+def _(copy: Copy) -> None:
+    def edit(entries: list[Any]) -> None:
+        acts = [entries[place]["data"] for place in _places(entries, "ingested")]
+        left = next((data["left"] for data in acts if data["left"]), None)
+        if left is None:
+            raise NothingToTryError
+        left[min(left)] = ["0" * 64, left[min(left)][1]]
+
+    copy.edit_ledger(edit)
+
+
 MUTATIONS = tuple(_MUTATIONS)
 """All of them, in the order in which they are tried."""

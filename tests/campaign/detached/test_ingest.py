@@ -762,3 +762,21 @@ def test_what_is_neither_bundle_nor_archive_is_a_usage_error(home: Home, tmp_pat
     assert "neither a bundle nor results of one" in refused(home, tmp_path / "nothing", StateError)
     (tmp_path / "text").write_bytes(b"hello\n" * 400)
     assert "no archive of results" in refused(home, tmp_path / "text")
+
+
+def test_results_of_another_interpreter_than_the_sides_first_are_refused(
+    home: Home, pilots: Handmade, tmp_path: Path
+) -> None:
+    pilots.call("a0001")
+    ingest(desk(home), pilots.paths.root)
+    other = write_bundle(home, tmp_path / "other", [home.slot("baseline/solo/sync-b4/r1")])
+    (allocation,) = other.slots
+    other.call(allocation, is_last=False)
+    receipt = other.there().folder("baseline/solo/sync-b4/r1").receipt
+    (side,) = json.loads(receipt.read_bytes())["sides"]
+    edit(receipt, {"sides": [{**side, "interpreter": {**side["interpreter"], "path": "/another/python"}}]})
+    own = other.paths.home.allocation(allocation)
+    edit(own.call_ended(1), {"receipts": {"baseline/solo/sync-b4/r1/1": files.sha256_file(receipt)}})
+    said = refused(home, other.paths.root)
+    assert "baseline ran on another interpreter, or with other packages, than its first sealed attempt" in said
+    assert "path /another/python" in said
