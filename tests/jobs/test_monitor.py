@@ -407,8 +407,9 @@ def test_updates_that_cannot_be_told_apart_have_their_mean(device: FakeDevice, p
 def test_it_shows_who_waits_for_whom(device: FakeDevice, path: Path, host_s: float, device_s: float, word: str) -> None:
     with closing(device.start(path)) as mon:
         train(device, mon, 50, host_s=host_s, device_s=device_s)
-    summary = monitor.summarize(monitor.read_run(path))
-    assert summary["sessions"][0]["bound_by"] == word
+    run = monitor.read_run(path)
+    assert monitor.summarize(run)["sessions"][0]["bound_by"] == word
+    assert (sum(stretch.num_behind for stretch in run.sessions[0].stretches) > 40) == (word == "device")
 
 
 def test_a_full_queue_of_launches_does_not_look_like_a_slow_host(device: FakeDevice, path: Path) -> None:
