@@ -580,8 +580,10 @@ class Heard:
     def __init__(self) -> None:
         self.number: int | None = None
         self.child: subprocess.Popen[bytes] | None = None
-        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, self._hear)
+        if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # as nohup leaves it
+            signal.signal(signal.SIGHUP, self._hear)
 
     def _hear(self, number: int, _frame: object) -> None:
         self.number = self.number or number
@@ -646,6 +648,7 @@ def _start(request: Mapping[str, Any], environment: Mapping[str, str], lock: int
             env=environment,
             stdin=subprocess.DEVNULL,
             pass_fds=(lock,),
+            start_new_session=True,  # what asks it to end comes from here alone
             preexec_fn=lambda: die_with(parent),  # noqa: PLW1509 - there is one thread
         )
         heard.child = child

@@ -123,7 +123,7 @@ def reasons(order: Order, slots: Mapping[str, Any]) -> list[str]:
     """Return what a person should know beside the plan, one sentence a line."""
     choice, said = order.choice, [*_of_times(order), *_of_nodes(order)]
     if choice.waiting:
-        said.append(f"{len(choice.waiting)} slot(s) wait for a pilot: run campaign submit again when it has ended")
+        said.append(f"{len(choice.waiting)} slot(s) wait for a pilot: give the command again when it has ended")
     if choice.active:
         said.append(f"{len(choice.active)} slot(s) are under way already")
     if choice.out_of_reach:
