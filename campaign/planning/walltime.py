@@ -124,9 +124,13 @@ def minutes_for(case: Case, slots: Sequence[Slot]) -> int:
 
 
 def expected_seconds(case: Case, slot: Slot) -> float | None:
-    """Return how long a slot is expected to take, without a margin; None where nothing tells."""
-    if slot.kind in CASE_KINDS and (slot.kind, slot.workload) not in case.known.case_s:
-        return None
+    """Return how long a slot is expected to take, without a margin; None where nothing tells.
+
+    A case takes about what one of its workload took, a control or not.
+    """
+    if slot.kind in CASE_KINDS:
+        seen = [case.known.case_s.get((kind, slot.workload)) for kind in CASE_KINDS]
+        return max((seconds for seconds in seen if seconds is not None), default=None)
     return _about(case, slot)
 
 

@@ -10,7 +10,17 @@ import pytest
 
 from campaign import documents
 from campaign.planning.calibration import Experience, besides_seconds
-from campaign.planning.walltime import APART, END_S, MARGIN, START_S, UNSEEN_CASE_S, Case, apart, minutes_for
+from campaign.planning.walltime import (
+    APART,
+    END_S,
+    MARGIN,
+    START_S,
+    UNSEEN_CASE_S,
+    Case,
+    apart,
+    expected_seconds,
+    minutes_for,
+)
 
 LIMITS = documents.Limits(import_s=100, startup_s=200, stall_s=300)
 SIDE_S = 100 + 200 + (5 + 1) * 300
@@ -112,6 +122,22 @@ def test_a_run_gets_what_is_left_of_it() -> None:
     assert whole - half == pytest.approx(MARGIN * (recipe.updates // 2) / 0.01 / 60, rel=0.2)
     unknown = minutes_for(case(trained=rules), [run])
     assert unknown == minutes(24 * 3600 + 300)
+
+
+def test_what_is_expected_has_no_margin_and_is_nothing_where_nothing_tells() -> None:
+    assert expected_seconds(case(), PILOT) is None
+    assert expected_seconds(case(), PAIR) is None
+    assert expected_seconds(case(BOTH), PAIR) == PAIR_S
+    besides = Experience(calibrations=BOTH, besides_s={("baseline", "w"): 7.0, ("candidate", "w"): 2.0})
+    assert expected_seconds(case(known=besides), PAIR) == PAIR_S + 9.0
+
+
+def test_a_case_is_expected_to_take_what_one_of_its_workload_took() -> None:
+    assert expected_seconds(case(BOTH), CASE) is None
+    seen = {("control_case", "w"): 50.0, ("case", "x"): 90.0}
+    assert expected_seconds(case(known=Experience(calibrations=BOTH, case_s=seen)), CASE) == 50.0
+    both = {**seen, ("case", "w"): 40.0}
+    assert expected_seconds(case(known=Experience(calibrations=BOTH, case_s=both)), CASE) == 50.0
 
 
 def test_short_and_long_allocations_are_submitted_apart() -> None:
