@@ -60,3 +60,20 @@ def test_only_what_is_wanted_or_stands_before_it_counts_as_under_way() -> None:
     pair = f"{CANDIDATE}/pair/packed-b4/r1"
     waiting = chosen({FIRST: SlotState.RUNNING, OTHERS[0]: SlotState.PENDING, OTHERS[1]: SlotState.COMPLETED}, pair)
     assert (waiting.active, waiting.waiting) == ((OTHERS[0],), (pair,))
+
+
+def test_of_one_repeat_only_its_slots_are_chosen_once_their_pilots_are_done() -> None:
+    slots = {slot_for(slot.slot, CANDIDATE): slot for slot in make_protocol(SMALL[:1], repeats=3).slots}
+    done = {
+        name: SlotStatus(
+            slot=slot,
+            name=name,
+            state=SlotState.COMPLETED if slot.kind == "pilot" else SlotState.PLANNED,
+            attempts=(),
+        )
+        for name, slot in slots.items()
+    }
+    choice = choose(done, candidate=CANDIDATE, repeat=2)
+    assert {slots[name].repeat for name in choice.slots} == {2}
+    assert f"{CANDIDATE}/pair/sync-b4/r2" in choice.slots
+    assert {slots[name].repeat for name in choose(done, candidate=CANDIDATE).slots} >= {1, 2, 3}
