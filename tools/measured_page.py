@@ -21,6 +21,7 @@ MEASURED = Path(__file__).resolve().parent.parent / "docs" / "measured"
 RAW = MEASURED / "h200-2026-11-29"
 TRAININGS = MEASURED / "h200-2026-11-30"
 VERIFICATION = MEASURED / "verification-2026-11-30"
+COLLECTION = MEASURED / "collection-2026-11-30"
 PROCESSES = MEASURED / "h200-x2-2026-11-30"
 PROGRAM = "tools/measured_page.py"
 _LOSS = re.compile(r"(?:loss|validation) ([0-9.]+)")
@@ -164,6 +165,31 @@ def verification() -> str:
     return "\n".join((*lines, ""))
 
 
+def _collected(one: Mapping[str, Any]) -> str:
+    ours, unit = statistics.median(one["seconds"]), "MB" if one["name"].endswith(", MB") else "s"
+    if one["theirs_s"]:
+        theirs = statistics.median(one["theirs_s"])
+        found, limit = f"{theirs / ours:.2f} ({theirs:.2f} s beside {ours:.2f} s)", f"at least {one['limit']:g}"
+    else:
+        found, limit = f"{ours:.2f} {unit}", f"below {one['limit']:g} {unit}"
+    word = "holds" if one["is_held"] else "does not hold"
+    return f"| {one['name'].removesuffix(', MB')} | {found} | {limit} | {word} |"
+
+
+def collection() -> str:
+    """Return the table of what a large campaign costs."""
+    found = json.loads((COLLECTION / "bench_collect.json").read_text(encoding="utf-8"))
+    on, load = found["machine"], f"{found['machine']['load_1min']:.1f}"
+    lines = (
+        f"Machine: {on['cpu']}, {on['processors']} processors; Python {on['python']}; load when it began: {load}.",
+        "",
+        "| | measured | limit | |",
+        "|---|---:|---:|---|",
+        *map(_collected, found["results"]),
+    )
+    return "\n".join((*lines, ""))
+
+
 def _rates(rows: Sequence[Mapping[str, str]], workload: str, side: str, seconds: str) -> float:
     own = [row for row in rows if (row["workload"], row["side"]) == (workload, side)]
     return statistics.median(int(row["tokens"]) / float(row[seconds]) for row in own)
@@ -219,6 +245,7 @@ def page(text: str) -> str:
         ": trainings": trainings(),
         ": processes": processes(),
         ": verification": verification(),
+        ": collection": collection(),
     }
     for name, body in bodies.items():
         text = rewritten(text, f"{PROGRAM}{name}", body)
