@@ -35,8 +35,8 @@ class Block(nn.Module):
     def attention(self, x_btc: Tensor) -> Tensor:
         """Causal self-attention of normalised features."""
         batch, positions, width = x_btc.shape
-        features = self.qkv(x_btc).view(batch, positions, 3, self.heads, width // self.heads)
-        query, key, value = features.permute(2, 0, 3, 1, 4).unbind(0)
+        shape = (batch, positions, self.heads, width // self.heads)
+        query, key, value = (part.view(shape).transpose(1, 2) for part in self.qkv(x_btc).split(width, dim=2))
         mixed = functional.scaled_dot_product_attention(query, key, value, is_causal=True)
         return self.out(mixed.transpose(1, 2).reshape(batch, positions, width))  # type: ignore[no-any-return]  # nn.Linear is untyped
 
