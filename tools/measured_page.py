@@ -23,6 +23,7 @@ TRAININGS = MEASURED / "h200-2026-11-30"
 VERIFICATION = MEASURED / "verification-2026-11-30"
 COLLECTION = MEASURED / "collection-2026-11-30"
 PROCESSES = MEASURED / "h200-x2-2026-11-30"
+BACKENDS = MEASURED / "h200-backends-2026-11-30"
 PROGRAM = "tools/measured_page.py"
 _LOSS = re.compile(r"(?:loss|validation) ([0-9.]+)")
 _COLUMNS = ("case", "compared, both sides", "loading", "training", "comparing", "in copies", "scratch", "whole case")
@@ -238,12 +239,73 @@ def processes() -> str:
     return "\n".join((*lines, ""))
 
 
+def _backends(sides: Mapping[str, Mapping[str, Any]], shape: str) -> str:
+    cells = [shape]
+    for side in ("native", "fast"):
+        one = sides.get(side)
+        cells += (
+            [f"{one['tokens_per_s']:,}", f"{one['tflop_per_s']:.0f}", f"{one['peak_reserved_gib']:.1f}"]
+            if one
+            else [""] * 3
+        )
+    both = len(sides) == len(("native", "fast"))
+    cells.append(f"{sides['fast']['tokens_per_s'] / sides['native']['tokens_per_s']:.2f}" if both else "")
+    return f"| {' | '.join(cells)} |"
+
+
+_FAMILIES = (
+    ("matrix products", "nvjet|splitK"),
+    ("attention", "sdpa|cudnn::fusion|permute_stack"),
+    ("activation", "gelu"),
+    ("LayerNorm with residual additions", "layer_norm|reduce_kernel<128"),
+    ("cross-entropy", "log_softmax"),
+    ("norms and the step", "_advance|NormTwo"),
+)
+
+
+def _parts_of_an_update(table: str) -> str:
+    """Return how the kernels of one update divide; a line of the table is ``MS ms COUNTx NAME``."""
+    spent = dict.fromkeys([name for name, _ in _FAMILIES], 0.0)
+    rest = 0.0
+    total, *lines = table.splitlines()
+    for line in lines:
+        ms, name = float(line.split()[0]), line.partition("x ")[2]
+        family = next((family for family, pattern in _FAMILIES if re.search(pattern, name)), None)
+        if family:
+            spent[family] += ms
+        else:
+            rest += ms
+    parts = ", ".join(f"{family} {ms:.1f} ms" for family, ms in spent.items())
+    return f"Kernels of one update of fast at 90m, sync, 16x1024: {total}, of which {parts}, all else {rest:.1f} ms."
+
+
+def backends() -> str:
+    """Return what both backends of the worked example did over the shapes of the bench."""
+    lines = (BACKENDS / "bench.jsonl").read_text(encoding="utf-8").splitlines()
+    shapes: dict[str, dict[str, Any]] = {}
+    for one in map(json.loads, lines):
+        shapes.setdefault(one["shape"], {})[one["side"]] = one
+    (machine,) = {(one["device"], one["torch"]) for sides in shapes.values() for one in sides.values()}
+    columns = ("batch x context of each worker", *("targets/s", "TFLOP/s", "GiB") * 2, "ratio")
+    rows = (
+        f"Machine: {machine[0]}; torch {machine[1]}. First native's three columns of figures, then fast's.",
+        "",
+        f"| {' | '.join(columns)} |",
+        f"|---|{'---:|' * 7}",
+        *(_backends(shapes[shape], shape) for shape in sorted(shapes)),
+        "",
+        _parts_of_an_update((BACKENDS / "kernels-90m-sync-16x1024-fast.txt").read_text(encoding="utf-8")),
+    )
+    return "\n".join((*rows, ""))
+
+
 def page(text: str) -> str:
     """Return the page with the figures written anew."""
     bodies = {
         "": figures(),
         ": trainings": trainings(),
         ": processes": processes(),
+        ": backends": backends(),
         ": verification": verification(),
         ": collection": collection(),
     }
