@@ -58,7 +58,7 @@ def compare(workers: int, shadow: torch.dtype, *, combines_first: bool, share: f
         advance(
             *tensors,
             factors=factors.to(dtype),
-            schedule=optim.Schedule(*(part.to(dtype) if part.is_floating_point() else part for part in schedule)),
+            schedule=schedule,
             betas=optim.BETAS,
             weight_decay=0.1,
             combines_first=combines_first,

@@ -125,19 +125,27 @@ def advance(
         weight_decay: decoupled.
         combines_first: whether the round comes before the step.
     """
-    rate = schedule.rates[schedule.position]
-    share = schedule.shares[schedule.position] * schedule.switches[1]
-    steps = schedule.switches[0] > 0
-    correction, root = schedule.corrections[schedule.step.long().clamp(max=NUM_CORRECTIONS - 1)].unbind(1)
-    base = combined(values, share) if combines_first else values
-    gradient = gradients * factors.unsqueeze(1)
-    first = firsts.lerp(gradient, 1 - betas[0])
-    second = betas[1] * seconds + (1 - betas[1]) * gradient * gradient
-    new = base - rate * weight_decay * base
-    new -= rate / correction * first / (second.sqrt() / root + EPSILON)
-    new = torch.where(steps, new, base)
-    firsts.copy_(torch.where(steps, first, firsts))
-    seconds.copy_(torch.where(steps, second, seconds))
-    values.copy_(new if combines_first else combined(new, share))
+    share = (schedule.shares[schedule.position] * schedule.switches[1]).to(values.dtype)
+    if combines_first and len(values) > 1:
+        values.copy_(combined(values, share))
+    # What torch.optim.AdamW(fused=True) calls; where it is told of an overflow it does nothing.
+    torch._fused_adamw_(
+        [values],
+        [gradients * factors.unsqueeze(1)],
+        [firsts],
+        [seconds],
+        [],
+        [schedule.step[0]],
+        lr=schedule.rates[schedule.position][0],
+        beta1=betas[0],
+        beta2=betas[1],
+        weight_decay=weight_decay,
+        eps=EPSILON,
+        amsgrad=False,
+        maximize=False,
+        found_inf=1 - schedule.switches[0],
+    )
+    if not combines_first and len(values) > 1:
+        values.copy_(combined(values, share))
     if shadow is not values:
         shadow.copy_(values)

@@ -49,7 +49,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch lea
             for place, argument in enumerate(func._schema.arguments)
             if argument.alias_info and argument.alias_info.is_write
         ]
-        for tensor in written:
+        for tensor in pytree.tree_leaves(written):
             self._keep(tensor)
         results = func(*args, **kwargs)
         makes = not any(result.alias_info for result in func._schema.returns)
