@@ -25,6 +25,7 @@ import argparse
 import base64
 import contextlib
 import ctypes
+import errno
 import fcntl
 import fnmatch
 import hashlib
@@ -44,7 +45,7 @@ from pathlib import Path
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
-    from typing import IO, Any
+    from typing import IO, Any, Self, TextIO
 
 DONE, USAGE, LEFT, TAMPERED, MACHINE, INTERRUPTED = 0, 2, 4, 5, 6, 130
 BUNDLE, HOME, DATA, LOCK, RESULTS = "bundle.json", "home", "data", "run.lock", "results.json"
@@ -68,6 +69,11 @@ _LEAVABLE = (
 )
 """What may stay on the machine: what no table, receipt or other document is made of."""
 _PR_SET_PDEATHSIG = 1
+_SI_USER, _SI_TKILL, _SI_KERNEL = 0, -6, 0x80
+_LOOK_S = 1.0
+"""How often the harness is looked at while nothing is heard."""
+_IN_ORDER = (0, 3)
+"""How the harness ends that made everything, or left something for want of time."""
 
 
 class BundleError(Exception):
@@ -85,12 +91,21 @@ class BundleError(Exception):
 
 def say(text: str) -> None:
     """Print a line for whoever runs this."""
-    print(text, flush=True)  # noqa: T201 - the program's own output
+    _print(text, sys.stdout)
 
 
 def complain(text: str) -> None:
     """Print what is wrong."""
-    print(text, file=sys.stderr, flush=True)  # noqa: T201 - the program's own output
+    _print(text, sys.stderr)
+
+
+def _print(text: str, stream: TextIO) -> None:
+    try:
+        print(text, file=stream, flush=True)
+    except OSError:
+        # Nobody reads any more, or the disk behind it is full: what is made does not depend on that.
+        with contextlib.suppress(OSError), open(os.devnull, "wb") as nowhere:  # noqa: PTH123 - no path of ours
+            os.dup2(nowhere.fileno(), stream.fileno())
 
 
 # --- the bundle -------------------------------------------------------------------------------------------------------
@@ -403,6 +418,16 @@ def may_be_left(path: str) -> bool:
     return any(re.fullmatch(pattern, path) for pattern in _LEAVABLE)
 
 
+def _publish(aside: Path, out: Path) -> None:
+    """Give a file its name, which nothing has."""
+    try:
+        os.link(aside, out)
+    except OSError:  # no hard links, as on a memory stick
+        if os.path.lexists(out):
+            raise
+        aside.replace(out)
+
+
 def pack(folder: Path, bundle: Mapping[str, Any], out: Path, leave: Sequence[str]) -> int:
     """Write what was made so far, with the digests of what is left behind; return the exit code."""
     if os.path.lexists(out):
@@ -433,7 +458,7 @@ def pack(folder: Path, bundle: Mapping[str, Any], out: Path, leave: Sequence[str
             write_tar(stream, f"results-{bundle['id']}", members)
             stream.flush()
             os.fsync(stream.fileno())
-        os.link(aside, out)
+        _publish(aside, out)
     finally:
         aside.unlink(missing_ok=True)
     sizes = sum(size for path, (_, size) in made.items() if path not in left)
@@ -567,40 +592,115 @@ def notice_seconds(seconds: float) -> float:
     return min(END_S, seconds / 4)
 
 
-def die_with(parent: int) -> None:
-    """Let the kernel kill this process when its parent dies; in a new process, before it becomes another program."""
+def become_harness(parent: int, blocked: set[signal.Signals | int]) -> None:
+    """Let the kernel kill this process when its parent dies; in a new process, before it becomes another program.
+
+    Args:
+        parent: The parent.
+        blocked: The signals that are kept from it.
+    """
+    signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     if os.getppid() != parent:
         os._exit(1)
 
 
+def is_below(pid: int, ancestor: int) -> bool | None:
+    """Return whether a process descends from another one; None if it is gone, or its parents are."""
+    while pid > 1:
+        try:
+            parent = int(Path("/proc", str(pid), "stat").read_bytes().rpartition(b")")[2].split()[1])
+        except (OSError, ValueError, IndexError):
+            return None
+        if parent == ancestor:
+            return True
+        pid = parent
+    return False
+
+
+def is_of_side(info: signal.struct_siginfo, harness: int) -> bool | None:
+    """Return whether a signal came from a side, every process of which is below the harness; None if nobody can tell.
+
+    Args:
+        info: What the kernel says of it.
+        harness: The harness's process.
+    """
+    if info.si_code == _SI_KERNEL or (info.si_code == _SI_USER and info.si_pid == 0):
+        return False  # a terminal's, or from outside this process namespace
+    if info.si_code not in (_SI_USER, _SI_TKILL):
+        return None
+    found = is_below(info.si_pid, harness)
+    # No side of another user becomes root.
+    return False if found is None and info.si_uid == 0 != os.getuid() else found
+
+
 class Heard:
-    """The signals that ask this program to end; each is handed to the harness, which ends its attempt in order."""
+    """The signals that ask this program to end; each is handed to the harness, which ends its attempt in order.
+
+    They are kept from this process and fetched, since only so the kernel says who sent them: a side must not be able to
+    end a measurement that it does not like as if somebody had stopped the command.
+    """
 
     def __init__(self) -> None:
-        self.number: int | None = None
-        self.child: subprocess.Popen[bytes] | None = None
-        for number in (signal.SIGINT, signal.SIGTERM):
-            signal.signal(number, self._hear)
+        self._first: int | None = None
+        self._asking = {signal.SIGINT, signal.SIGTERM}
         if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # as nohup leaves it
-            signal.signal(signal.SIGHUP, self._hear)
+            self._asking.add(signal.SIGHUP)
+        self._fetched = {*self._asking, signal.SIGCHLD}
+        self.before: set[signal.Signals | int] = set()
+        """What was blocked before."""
 
-    def _hear(self, number: int, _frame: object) -> None:
-        self.number = self.number or number
-        if self.child is not None and self.child.poll() is None:
-            self.child.send_signal(number)
+    def __enter__(self) -> Self:
+        """Keep the signals."""
+        self.before = {*signal.pthread_sigmask(signal.SIG_BLOCK, self._fetched)}
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Let them pass again."""
+        self.wait(None, 0.0)
+        signal.pthread_sigmask(signal.SIG_SETMASK, self.before)
+
+    @property
+    def number(self) -> int | None:
+        """The first signal that asked this program to end."""
+        self.wait(None, 0.0)
+        return self._first
+
+    def wait(self, child: subprocess.Popen[bytes] | None, seconds: float) -> None:
+        """Wait until something is heard, a child's end included, but not longer; then fetch all that is there."""
+        info = signal.sigtimedwait(self._fetched, seconds)
+        while info is not None:
+            if info.si_signo in self._asking:
+                self._hear(info, child)
+            info = signal.sigtimedwait(self._fetched, 0)
+
+    def _hear(self, info: signal.struct_siginfo, child: subprocess.Popen[bytes] | None) -> None:
+        number = info.si_signo
+        guilty = False if child is None else is_of_side(info, child.pid)
+        if guilty is None:
+            complain(
+                f"{signal.Signals(number).name} is not heeded: process {info.si_pid} was gone at once, as one of a side"
+                " would be; press Ctrl-C, or use kill in a shell that stays"
+            )
+        elif child is None or not guilty:
+            self._first = self._first or number
+            if child is not None:
+                child.send_signal(number)
+        else:
+            complain(f"{signal.Signals(number).name} was sent by process {info.si_pid} of a side: the harness is told")
+            # Such a signal names no sender: the harness takes it for a side's, and ends the attempt so.
+            ctypes.CDLL(None).sigqueue(child.pid, number, ctypes.c_void_p(None))
 
 
-def _await(child: subprocess.Popen[bytes], stop_at: float, clock: Callable[[], float]) -> None:
-    """Wait for the harness, and tell it when the time is nearly over."""
-    left = stop_at - clock()
-    if left > 0:
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            child.wait(timeout=left)
-            return
-    if child.poll() is None:
-        child.send_signal(signal.SIGUSR2)
-        child.wait()
+def _await(child: subprocess.Popen[bytes], stop_at: float, heard: Heard, clock: Callable[[], float]) -> None:
+    """Wait for the harness, hand on what is heard, and tell it when the time is nearly over."""
+    is_told = False
+    while child.poll() is None:
+        left = stop_at - clock()
+        if left <= 0 and not is_told:
+            child.send_signal(signal.SIGUSR2)
+            is_told = True
+        heard.wait(child, _LOOK_S if is_told else min(left, _LOOK_S))
 
 
 def run(folder: Path, bundle: Mapping[str, Any], asked: Asked, lock: int, heard: Heard) -> int:
@@ -617,7 +717,9 @@ def run(folder: Path, bundle: Mapping[str, Any], asked: Asked, lock: int, heard:
     allocations = [Allocation(home, listed) for listed in bundle["allocations"]]
     pythons = find_pythons(bundle, asked.python)
     data = find_data(folder, bundle, asked.data)
+    _refuse_unspeakable([str(folder), *pythons.values(), *data.values()])
     chosen = choose(allocations, asked.allocations)
+    trouble = ""
     if chosen and heard.number is None:
         request = {
             "format": REQUEST_FORMAT,
@@ -627,15 +729,26 @@ def run(folder: Path, bundle: Mapping[str, Any], asked: Asked, lock: int, heard:
             "python": pythons,
             "data": data,
             "stop_at": asked.stop_at,
-            "argv": sys.argv,
+            "argv": [name_of(one) for one in sys.argv],
         }
         environment = harness_environment(os.environ, {name for one in chosen for name in one.passed})
-        _start(request, environment, lock, heard)
-    return conclude(allocations, heard)
+        trouble = _start(request, environment, lock, heard)
+    return conclude(allocations, heard, trouble)
 
 
-def _start(request: Mapping[str, Any], environment: Mapping[str, str], lock: int, heard: Heard) -> None:
-    """Start the harness and wait until it has left."""
+def _refuse_unspeakable(paths: Sequence[str]) -> None:
+    """Refuse places that no document can name.
+
+    Raises:
+        BundleError: One is not UTF-8.
+    """
+    for path in paths:
+        if name_of(path).startswith(_BASE64):
+            raise BundleError(USAGE, f"{path}: the name is not UTF-8; give it another one")
+
+
+def _start(request: Mapping[str, Any], environment: Mapping[str, str], lock: int, heard: Heard) -> str:
+    """Start the harness and wait until it has left; return what went wrong with it, if anything did."""
     private = Path(tempfile.mkdtemp(prefix="campaign-bundle-"))
     try:
         path = private / "request.json"
@@ -649,18 +762,29 @@ def _start(request: Mapping[str, Any], environment: Mapping[str, str], lock: int
             stdin=subprocess.DEVNULL,
             pass_fds=(lock,),
             start_new_session=True,  # what asks it to end comes from here alone
-            preexec_fn=lambda: die_with(parent),  # noqa: PLW1509 - there is one thread
+            preexec_fn=lambda: become_harness(parent, heard.before),  # noqa: PLW1509 - there is one thread
         )
-        heard.child = child
-        if heard.number is not None:
-            child.send_signal(heard.number)
-        _await(child, request["stop_at"], time.monotonic)
+        _await(child, request["stop_at"], heard, time.monotonic)
+        return describe_end(child.returncode)
     finally:
         shutil.rmtree(private, ignore_errors=True)
 
 
-def conclude(allocations: Sequence[Allocation], heard: Heard) -> int:
-    """Say what is left; return the exit code."""
+def describe_end(code: int) -> str:
+    """Return what is wrong with how the harness ended; empty if it ended in order, or was told to."""
+    if code in (*_IN_ORDER, *(128 + number for number in (1, 2, 12, 15))):
+        return ""
+    return f"the harness was killed by signal {-code}" if code < 0 else f"the harness ended with exit code {code}"
+
+
+def conclude(allocations: Sequence[Allocation], heard: Heard, trouble: str) -> int:
+    """Say what is left; return the exit code.
+
+    Args:
+        allocations: All of the bundle's.
+        heard: What asked the program to end.
+        trouble: What went wrong with the harness; empty if nothing did.
+    """
     left = [(one, attempt) for one in allocations for attempt in one.left]
     begun = [attempt for one in allocations for attempt in one.attempts if attempt.is_begun and not attempt.is_sealed]
     num = sum(len(one.attempts) for one in allocations)
@@ -674,7 +798,11 @@ def conclude(allocations: Sequence[Allocation], heard: Heard) -> int:
     if heard.number is not None:
         return INTERRUPTED
     # What has not left an allocation in order has to be called once more, if only to say so.
-    return LEFT if left or not all(one.has_ended for one in allocations) else DONE
+    is_left = bool(left) or not all(one.has_ended for one in allocations)
+    if is_left and trouble:
+        complain(f"{trouble}; what it says stands above, and in harness.log of its allocation")
+        return MACHINE
+    return LEFT if is_left else DONE
 
 
 def show(folder: Path, bundle: Mapping[str, Any]) -> int:
@@ -721,6 +849,16 @@ def _minutes(text: str) -> float:
     return value
 
 
+def _open_lock(path: Path) -> int:
+    """Open the lock; one of somebody else's, or on a medium that is read-only, can be held without being written."""
+    try:
+        return os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644)
+    except OSError as error:
+        if error.errno not in (errno.EACCES, errno.EPERM, errno.EROFS) or not path.exists():
+            raise
+        return os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+
+
 @contextlib.contextmanager
 def locked(folder: Path) -> Iterator[int]:
     """Hold the bundle's lock.
@@ -728,13 +866,22 @@ def locked(folder: Path) -> Iterator[int]:
     Raises:
         BundleError: Another one has it.
     """
-    descriptor = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644)
+    descriptor = _open_lock(folder / LOCK)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError as error:
         os.close(descriptor)
         raise BundleError(
             MACHINE, f"{folder}: somebody else works with this bundle; wait until that has ended"
+        ) from error
+    except OSError as error:
+        os.close(descriptor)
+        if error.errno not in (errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP):
+            raise
+        raise BundleError(
+            MACHINE,
+            f"{folder}: its file system has no locks (flock): {error.strerror}",
+            "two commands could work with the bundle at once: copy it to another file system, such as a local disk",
         ) from error
     try:
         yield descriptor
@@ -753,14 +900,17 @@ def main(arguments: Sequence[str], folder: Path, began: float) -> int:
     with locked(folder) as lock:
         if options.pack is not None:
             return pack(folder, bundle, options.pack, options.leave)
-        heard = Heard()
         check_files(folder, bundle)
-        return run(folder, bundle, Asked(options, began), lock, heard)
+        with Heard() as heard:
+            return run(folder, bundle, Asked(options, began), lock, heard)
 
 
 def start() -> int:
     """Run the program; return the exit code."""
     began = time.monotonic()
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
     try:
         return main(sys.argv[1:], Path(__file__).resolve().parent, began)
     except BundleError as trouble:
@@ -770,6 +920,8 @@ def start() -> int:
     except OSError as error:
         complain(f"the operating system refused: {error}")
         return MACHINE
+    except KeyboardInterrupt:
+        return INTERRUPTED  # nothing runs, then
 
 
 if __name__ == "__main__":

@@ -26,6 +26,7 @@ from ..processes.marks import Mark
 from . import machine
 from .context import Context
 from .deadline import Deadline
+from .frozen import WatchedFrozen
 from .harnesslog import HarnessLog
 from .parent import (
     ALL_DONE,
@@ -48,6 +49,8 @@ from .relocation import Place
 from .standing import Standing
 
 FORMAT = "request/1"
+NO_TIME = 3
+"""Exit code of a command that left something for want of time alone."""
 DEADLINE = "deadline"
 """Reason of a command that left before its time was over, because the next attempt did not fit."""
 _NEAR_END_S = 1.0
@@ -185,6 +188,25 @@ def _refuse_unfit(context: Context) -> None:
         context.workspace.snapshot(runnable, context.signals.check)
 
 
+def watch(home: Path) -> WatchedFrozen:
+    """Take down what no side may touch, beside that which none may in any home.
+
+    Until a bundle is home, nobody else knows what is in it. A side that could spoil its list, its program, a plan or
+    what the commands took down would have all of it refused, and another attempt after that.
+
+    Args:
+        home: The bundle's home.
+
+    Raises:
+        OSError: It cannot be looked at.
+    """
+    listed = [home.parent / name for name in ("bundle.json", "run.py")]
+    for root in sorted((home / "allocations").iterdir()):
+        folder = AllocationFolder(root)
+        listed += [folder.plan, folder.started, folder.ended, folder.calls]
+    return WatchedFrozen.read(home, *listed)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Visit:
     """One command's work on one allocation."""
@@ -209,7 +231,7 @@ class _Visit:
             return ALL_DONE
         self.standing.check()
         prepared = prepare(self.allocation, self.job, self.log, self.standing)
-        context = replace(prepared, makes_inputs=True)
+        context = replace(prepared, makes_inputs=True, frozen=watch(self.allocation.home))
         _refuse_unfit(context)
         with contextlib.closing(context.further):
             for planned in left:
@@ -230,7 +252,10 @@ class _Visit:
 def _say(name: str, text: str) -> None:
     """Tell whoever started the command, in one line."""
     words = " ".join(text.split())
-    print(f"{name}: {words}"[:500], flush=True)  # noqa: T201 - the command's own output
+    line = f"{name}: {words}"[:500].encode("utf-8", "backslashreplace") + b"\n"
+    # Whether anybody reads it, or the disk behind it has room, is nothing to a measurement.
+    with contextlib.suppress(OSError):
+        os.write(1, line)
 
 
 # --- one allocation ---------------------------------------------------------------------------------------------------
@@ -325,7 +350,7 @@ def go_on(name: str, request: Request, job: Job, deadline: Deadline) -> int:
     _settle(allocation, folder, number)
     if reason not in (ALL_DONE, DEADLINE):
         complain(folder.root, f"{reason}: {account.detail}")
-    return DONE if reason == ALL_DONE else CANNOT_RUN
+    return {ALL_DONE: DONE, DEADLINE: NO_TIME}.get(reason, CANNOT_RUN)
 
 
 def explainer(environment: Mapping[str, str], deadline: Deadline) -> signals.Explain:
@@ -357,4 +382,4 @@ def main(path: str) -> int:
 
 def _next(name: str, request: Request, job: Job, deadline: Deadline) -> int:
     # What comes after an attempt for which there was no time has none, either.
-    return CANNOT_RUN if deadline.is_over else go_on(name, request, job, deadline)
+    return NO_TIME if deadline.is_over else go_on(name, request, job, deadline)

@@ -41,7 +41,7 @@ def _digest(path: str, stamp: Stamp) -> str:
 
 @dataclass(slots=True, kw_only=True)
 class WatchedFrozen:
-    """Programs, protocol and manifest in the home, and who began the allocation."""
+    """Programs, protocol and manifest in the home, who began the allocation, and whatever else nobody may touch."""
 
     home: Path
     tops: tuple[Path, ...]
@@ -49,17 +49,18 @@ class WatchedFrozen:
     digests: dict[str, str] = field(default_factory=dict)
 
     @classmethod
-    def read(cls, home: Path, started: Path | None = None) -> WatchedFrozen:
+    def read(cls, home: Path, *further: Path) -> WatchedFrozen:
         """Take down what is there now.
 
         Args:
             home: The home.
-            started: The allocation's started.json. A side that could change it unblamed would have another attempt.
+            further: Other files, and folders with all that is in them, such as the allocation's started.json. A side
+                that could change it unblamed would have another attempt.
 
         Raises:
             OSError: It cannot be looked at.
         """
-        tops = (*frozen_paths(home), *([started] if started is not None else []))
+        tops = (*frozen_paths(home), *further)
         stamps = dict(_stamps(tops))
         digests = {path: _digest(path, stamp) for path, stamp in stamps.items()}
         return cls(home=home, tops=tops, stamps=stamps, digests=digests)
