@@ -9,6 +9,7 @@ the order of rows.
 from __future__ import annotations
 
 import decimal
+import functools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -50,10 +51,7 @@ def difference(value: float, reference: float) -> float:
 
 def add(values: Sequence[Decimal]) -> Decimal:
     """Return the sum."""
-    total = Decimal(0)
-    for value in values:
-        total = _CONTEXT.add(total, value)
-    return total
+    return functools.reduce(_CONTEXT.add, values, Decimal(0))
 
 
 def rate(tokens: int, seconds: Decimal) -> Decimal:
@@ -232,6 +230,7 @@ def student_975(degrees: int) -> Decimal:
     return student_quantile(degrees, central=0.95)
 
 
+@functools.lru_cache(maxsize=256)
 def student_quantile(degrees: int, *, central: float) -> Decimal:
     """Return the t with P(-t < T < t) = central for Student's t distribution, with six significant digits.
 

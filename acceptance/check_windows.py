@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import operator
 from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
+from itertools import groupby
 
 from acceptance import arithmetic
 from acceptance.check_rows import RELATIVE
@@ -39,7 +41,8 @@ def check(
 
     by_measurement = _group(plan, attempts, rows, say)
     for (name, attempt, side), group in by_measurement.items():
-        for window, count in Counter(row.window for row in group).items():
+        numbers = [row.window for row in group]
+        for window, count in Counter(numbers).items() if len(set(numbers)) < len(numbers) else ():
             if count > 1:
                 say(Finding.INVALID, f"{name} attempt {attempt} {side} window {window}: {count} rows", name)
     for slot in [*plan.of_comparison("candidate"), *plan.of_comparison("control")]:
@@ -62,15 +65,21 @@ def _group(
     """Group the windows by measurement and report those that belong to none."""
     sealed = {(row.slot, row.attempt): row.sealed for row in attempts}
     by_measurement: dict[_Key, list[WindowRow]] = defaultdict(list)
-    for row in rows:
-        slot = plan.measured.get((row.comparison, row.workload, row.repeat, row.pair))
-        if slot is None or row.side not in slot.order:
-            say(Finding.INVALID, f"{_describe(row)}: no such measurement in the protocol")
-        elif not sealed.get((slot.slot, row.attempt), False):
-            say(Finding.INVALID, f"{_describe(row)}: the attempt is not in attempts.csv, or not sealed", slot.slot)
+    # As they are collected, the rows of a measurement follow each other: one look at the plan for all of them.
+    for (workload, comparison, repeat, pair, side, attempt), group in groupby(rows, key=_MEASUREMENT):
+        slot = plan.measured.get((comparison, workload, repeat, pair))
+        if slot is None or side not in slot.order:
+            for row in group:
+                say(Finding.INVALID, f"{_describe(row)}: no such measurement in the protocol")
+        elif not sealed.get((slot.slot, attempt), False):
+            for row in group:
+                say(Finding.INVALID, f"{_describe(row)}: the attempt is not in attempts.csv, or not sealed", slot.slot)
         else:
-            by_measurement[slot.slot, row.attempt, row.side].append(row)
+            by_measurement[slot.slot, attempt, side].extend(group)
     return by_measurement
+
+
+_MEASUREMENT = operator.attrgetter("workload", "comparison", "repeat", "pair", "side", "attempt")
 
 
 def _describe(row: WindowRow) -> str:

@@ -49,6 +49,12 @@ def _netstring(*parts: bytes) -> bytes:
     return b"".join(b"%d:%s," % (len(part), part) for part in parts)
 
 
+def _netstrings(lines: Sequence[str]) -> bytes:
+    """Return `_netstring` of lines of text, of which there may be millions."""
+    text = "".join([f"{len(line)}:{line}," for line in lines])
+    return text.encode("ascii") if text.isascii() else _netstring(*map(str.encode, lines))
+
+
 def tree_sha256(files: Mapping[str, bytes]) -> str:
     """Return the tree digest of a folder that holds just these plain files, mode 644.
 
@@ -75,14 +81,15 @@ def evidence_sha256(identity: bytes, tables: Mapping[str, Sequence[Row]]) -> str
         identity: The bytes of identity.json.
         tables: The rows of each table by file name.
     """
-    parts: dict[str, list[bytes]] = {"identity.json": [identity]}
+    parts = {"identity.json": _netstring(b"identity.json", b"1", identity)}
     for file, rows in tables.items():
         table = TABLES[file]
         lines = _sorted(table, texts(rows))
-        parts[file] = [",".join(table.header).encode(), *(line.encode() for line in lines)]
+        head = _netstring(file.encode(), b"%d" % (1 + len(lines)), ",".join(table.header).encode())
+        parts[file] = head + _netstrings(lines)
     digest = hashlib.sha256(b"campaign-evidence/1\n")
     for name in sorted(parts):
-        digest.update(_netstring(name.encode(), b"%d" % len(parts[name]), *parts[name]))
+        digest.update(parts[name])
     return digest.hexdigest()
 
 

@@ -59,6 +59,7 @@ def observe(plan: Plan, checked: Checked) -> dict[str, Any]:
     """
     candidate = _usable(plan, checked, "candidate")
     control = _usable(plan, checked, "control")
+    candidates, controls = _by_workload(candidate), _by_workload(control)
     controlled = {slot.workload for slot in plan.of_comparison("control")}
     protocol = plan.protocol
     subjects = [
@@ -66,16 +67,8 @@ def observe(plan: Plan, checked: Checked) -> dict[str, Any]:
             _subject("category", c.name, [p for p in candidate if p.slot.workload in c.workloads])
             for c in protocol.categories
         ),
-        *(
-            _subject("production", w.name, [p for p in candidate if p.slot.workload == w.name])
-            for w in protocol.workloads
-            if w.production
-        ),
-        *(
-            _subject("control", w.name, [p for p in control if p.slot.workload == w.name])
-            for w in protocol.workloads
-            if w.name in controlled
-        ),
+        *(_subject("production", w.name, candidates[w.name]) for w in protocol.workloads if w.production),
+        *(_subject("control", w.name, controls[w.name]) for w in protocol.workloads if w.name in controlled),
     ]
     ratios = [_ratio("candidate", pair) for pair in candidate] + [_ratio("control", pair) for pair in control]
     return {"throughput": subjects, "ratios": ratios}
@@ -89,6 +82,13 @@ def _usable(plan: Plan, checked: Checked, comparison: str) -> list[PairRatio]:
             ratio = pair_ratio(checked.counted[slot.slot])
             if _is_showable(ratio):
                 found.append(PairRatio(slot=slot, ratio=ratio))
+    return found
+
+
+def _by_workload(pairs: Sequence[PairRatio]) -> defaultdict[str, list[PairRatio]]:
+    found: defaultdict[str, list[PairRatio]] = defaultdict(list)
+    for pair in pairs:
+        found[pair.slot.workload].append(pair)
     return found
 
 

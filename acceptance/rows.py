@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
+from functools import partial
 from itertools import chain
 from typing import Any, NamedTuple
 
@@ -85,6 +86,10 @@ class WindowRow(NamedTuple):
     skipped_updates: int
     tokens: int
     seconds: Decimal
+
+
+_window_row: Callable[[tuple[Any, ...]], WindowRow] = partial(tuple.__new__, WindowRow)
+"""As `WindowRow._make`, without a look at how many values there are: each line was found to have its columns."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -173,6 +178,8 @@ _SOLO: dict[str, Any] = {"comparison": "solo", "pair": 0, "position": 1, "side":
 
 
 _LINES_AT_ONCE = 4096
+_SAME = 4
+"""How often a text must stand in a column, on average, for a table of values to be worth making."""
 
 
 def _decimal(text: str) -> Decimal | None:
@@ -202,15 +209,25 @@ def _typed(table: Table, rows: Sequence[Row]) -> Iterator[tuple[Any, ...]]:
 
 
 def _typed_lines(table: Table, lines: Sequence[str]) -> Iterator[tuple[Any, ...]]:
-    columns = zip(*[line.split(",") for line in lines], strict=True)
-    converts = map(_convert_of, table.columns)
+    # No field holds a comma: all lines are divided at once, and a column is every so many of the fields.
+    width, fields = len(table.columns), ",".join(lines).split(",")
+    if len(fields) != width * len(lines):
+        raise ValueError(f"{len(fields)} fields in {len(lines)} lines of {table.file}")
     return zip(
-        *[
-            fields if convert is None else map(convert, fields)
-            for convert, fields in zip(converts, columns, strict=True)
-        ],
+        *[_converted(column, fields[place::width]) for place, column in enumerate(table.columns)],
         strict=True,
     )
+
+
+def _converted(column: Column, fields: list[str]) -> Iterable[Any]:
+    convert = _convert_of(column)
+    if convert is None:
+        return fields
+    # Most columns say the same in many lines: then each of their values is made once.
+    distinct = set(fields)
+    if len(distinct) < len(fields) // _SAME:
+        return map({text: convert(text) for text in distinct}.__getitem__, fields)
+    return map(convert, fields)
 
 
 def parse(files: Mapping[str, bytes], foreign: Iterable[str]) -> tuple[Evidence, tuple[Fault, ...]]:
@@ -242,7 +259,7 @@ def parse(files: Mapping[str, bytes], foreign: Iterable[str]) -> tuple[Evidence,
     evidence = Evidence(
         attempts=None if attempts is None else tuple(AttemptRow(**row) for row in attempts),
         pairs=None if pairs is None else tuple(Measurement(**row) for row in pairs),
-        windows=tuple(map(WindowRow._make, _typed(WINDOWS, raw[WINDOWS.file]))) if WINDOWS.file in raw else None,
+        windows=tuple(map(_window_row, _typed(WINDOWS, raw[WINDOWS.file]))) if WINDOWS.file in raw else None,
         baseline=None if solos is None else tuple(Measurement(**row, **_SOLO) for row in solos),
         numerical=None if numerical is None else tuple(NumericalRow(**row) for row in numerical),
         vacuity=None if vacuity is None else tuple(VacuityRow(**row) for row in vacuity),
