@@ -81,9 +81,11 @@ def ingest(desk: Desk, path: Path) -> Ingestion:
                 bundle=source.brought.bundle.id,
             )
             checked = check_staged(staged, frozen, history, ledger.entries, paths)
-            fresh = _compare(paths, staged, checked)
+            late = _find_late(history, staged, checked)
+            fresh = _compare(paths, staged, checked, late)
             _require_right(checked, path, staging)
             _move(paths, staging, fresh)
+            _remove_surplus(paths, staged, late)
         act = _act(paths, history, staged, checked, source.brought)
         before = history.ingested.get(submission.key)
         if act != before:
@@ -192,13 +194,39 @@ def _link_if_same(there: Path, target: Path, listed: tuple[str, int]) -> bool:
 # --- into the home ----------------------------------------------------------------------------------------------------
 
 
-def _compare(paths: HomePaths, staged: Staged, checked: Checked) -> list[str]:
-    """Return what the home does not have yet, in the order in which it is put there; note what it has otherwise."""
+def _find_late(history: acts.History, staged: Staged, checked: Checked) -> tuple[str, ...]:
+    """Return the folders, with a slash, of attempts that came back without a receipt before, and have one now.
+
+    They were copied while they ran. Once another attempt at the slot is planned such a receipt is a fault: of two
+    results nobody shall choose one.
+    """
+    before = history.ingested.get(staged.submission.key)
+    found = []
+    for name in sorted({*before.begun} & {*checked.receipts} if before is not None else ()):
+        key = AttemptKey.parse(name)
+        folder = staged.paths.attempt(key.slot, key.attempt, key.segment)
+        found.append(f"{folder.root.relative_to(staged.paths.root).as_posix()}/")
+        if later := [one for one in history.slots[key.slot] if one > key]:
+            what = f"came back without one before, and {min(later).receipt_name} was planned since: it is too late"
+            checked.wrong(str(folder.receipt), what)
+    return tuple(found)
+
+
+def _compare(paths: HomePaths, staged: Staged, checked: Checked, late: tuple[str, ...]) -> list[str]:
+    """Return what the home does not have yet, in the order in which it is put there; note what it has otherwise.
+
+    Args:
+        paths: The home.
+        staged: What came back.
+        checked: Gets what is wrong.
+        late: Folders of attempts of which the home has what a copy caught while they ran.
+    """
     fresh = []
     logs = {
         staged.paths.allocation(one.allocation).log.relative_to(staged.paths.root).as_posix()
         for one in staged.submission.intent.allocations
     }
+    start_name = paths.attempt("any", 1, 0).start.name
     for path, (sha256, _) in staged.files.items():
         there = paths.root / path
         if not os.path.lexists(there):
@@ -208,6 +236,7 @@ def _compare(paths: HomePaths, staged: Staged, checked: Checked) -> list[str]:
             if files.sha256_regular(there) == sha256:
                 continue
             is_longer = path in logs and _goes_on(there, staged.paths.root / path)
+            is_longer |= path.startswith(late) and there.name != start_name
         except EvidenceError as error:
             checked.wrong(error.where, f"it is in the way: {error.what}")
             continue
@@ -255,6 +284,17 @@ def _move(paths: HomePaths, staging: HomePaths, fresh: Sequence[str]) -> None:
     for folder in sorted(folders):
         with files.writing(folder):
             files.sync_folder(folder)
+
+
+def _remove_surplus(paths: HomePaths, staged: Staged, late: tuple[str, ...]) -> None:
+    """Remove what a copy had caught of attempts while they ran, and what their receipts therefore do not name."""
+    for folder in late:
+        root = paths.root / folder
+        for path in sorted(root.rglob("*")):
+            name = path.relative_to(paths.root).as_posix()
+            if path.is_file() and name not in staged.files and name not in staged.left:
+                with files.writing(path):
+                    path.unlink()
 
 
 def _missing(folder: Path) -> list[Path]:

@@ -126,10 +126,10 @@ def _locked(folder: Path) -> Iterator[None]:
         lock.__enter__()
     except run.BundleError as trouble:
         raise StateError(
-            "the bundle is being run",
+            "the bundle is being run, or cannot be held",
             where=str(folder),
             why=trouble.lines[0],
-            hint="ingest it when run.py has ended",
+            hint="ingest it when run.py has ended, or what run.py --pack wrote",
         ) from trouble
     except OSError as error:
         if error.errno not in (errno.EROFS, errno.EACCES):

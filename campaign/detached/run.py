@@ -271,7 +271,9 @@ def check_files(folder: Path, bundle: Mapping[str, Any]) -> None:
     """
     if found := find_differences(folder, bundle):
         more = [f"and {len(found) - 10} more"] if len(found) > 10 else []
-        raise BundleError(TAMPERED, *found[:10], *more, "nothing was run: bring the bundle again as it was written")
+        raise BundleError(
+            TAMPERED, *found[:10], *more, "nothing was run or packed: bring the bundle again as it was written"
+        )
 
 
 # --- what was made ----------------------------------------------------------------------------------------------------
@@ -898,9 +900,9 @@ def main(arguments: Sequence[str], folder: Path, began: float) -> int:
     if options.list:
         return show(folder, bundle)
     with locked(folder) as lock:
+        check_files(folder, bundle)
         if options.pack is not None:
             return pack(folder, bundle, options.pack, options.leave)
-        check_files(folder, bundle)
         with Heard() as heard:
             return run(folder, bundle, Asked(options, began), lock, heard)
 

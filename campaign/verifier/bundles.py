@@ -79,6 +79,8 @@ def check(facts: Facts, check: Check) -> None:
         for where, what in _faults(facts, history, submission, boots):
             check.tampered(where, what)
         _check_open(facts, history, submission, check)
+    for where, what in _faults_of_late(history):
+        check.tampered(where, what)
     _leave_out(facts, history, check)
     if boots.text:
         check.remark(boots.text)
@@ -107,6 +109,25 @@ def _check_open(facts: Facts, history: History, submission: Submission, check: C
 def _end(history: History, submission: Submission) -> str:
     given_up = [history.cancelled[name] for name in submission.allocations if name in history.cancelled]
     return f", and was abandoned in line {given_up[0]}" if given_up else ""
+
+
+def _faults_of_late(history: History) -> Faults:
+    """Yield receipts of lost attempts that came after another one was planned: of two results one was chosen."""
+    slots = history.slots()
+    for name, ended in history.ended.items():
+        seen = history.seen.get(name)
+        if seen is None or seen.act != "ingested" or seen.seq < ended.seq:
+            continue
+        own = history.planned[name]
+        later = [
+            one
+            for one in slots[own.slot]
+            if (one.attempt, one.segment) > (own.attempt, own.segment)
+            and history.allocations[one.allocation].seq < seen.seq
+        ]
+        if later:
+            what = f"names a receipt of {name}, which was lost in line {ended.seq}; another attempt was planned since"
+            yield f"{names.LEDGER}:{seen.seq}", what
 
 
 def _leave_out(facts: Facts, history: History, check: Check) -> None:

@@ -12,6 +12,7 @@ import tarfile
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -184,6 +185,50 @@ def test_what_was_begun_and_left_no_receipt_is_lost(home: Home, pilots: Handmade
     (ended,) = [entry for entry in read_entries(home.paths) if entry.act == "ended"]
     assert (ended.data["ending"], ended.data["source"]) == ("lost", "bundle")
     assert gathered(home) == []
+
+
+def copy_while_it_runs(pilots: Handmade, target: Path) -> Path:
+    """Return a copy in which the second pilot is at work; the bundle itself has what became of it."""
+    pilots.call("a0001", make=[0], begin=[1], is_killed=True)
+    shutil.copytree(pilots.paths.root, target)
+    shutil.rmtree(pilots.there().folder(pilots.slots["a0001"][1].slot, 1).root)
+    # The same call, which was at work still.
+    pilots.calls.clear()
+    pilots.call("a0001", make=[1])
+    edit(pilots.paths.home.allocation("a0001").call_ended(1), {"receipts": pilots.receipts["a0001"]})
+    return target
+
+
+def test_what_a_copy_caught_while_it_ran_gives_way_to_what_became_of_it(
+    home: Home, pilots: Handmade, tmp_path: Path
+) -> None:
+    early = copy_while_it_runs(pilots, tmp_path / "early")
+    assert ingest(desk(home), early).lost == ("baseline/pilot/packed-b4/1",)
+    log = home.folder("baseline/pilot/packed-b4").root / "baseline.log"
+    assert log.exists()
+    assert ingest(desk(home), pilots.paths.root).receipts == ("baseline/pilot/packed-b4/1",)
+    assert not log.exists()
+    assert states(home)["packed-b4"] is SlotState.COMPLETED
+    assert gathered(home) == []
+    assert late_ones(home) == []
+
+
+def late_ones(home: Home) -> list[str]:
+    """Return what the verifier finds of receipts that came too late."""
+    checks = make_checks(home.paths.root, matrix.check, bundles.check)
+    return [one.what for one in tampered(checks) if "planned since" in one.what]
+
+
+def test_of_a_lost_attempt_and_the_next_one_nobody_chooses(
+    home: Home, pilots: Handmade, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ingest(desk(home), copy_while_it_runs(pilots, tmp_path / "early"))
+    write_bundle(home, tmp_path / "next", slots(home, "baseline/pilot/packed-b4"), number=2)
+    assert "baseline/pilot/packed-b4/2 was planned since: it is too late" in refused(home, pilots.paths.root)
+    # A driver that took it would be found by the verifier.
+    monkeypatch.setattr("campaign.detached.ingest._find_late", lambda *_: ("attempts/",))
+    ingest(desk(home), pilots.paths.root)
+    assert len(late_ones(home)) == 1
 
 
 def test_an_attempt_that_was_never_begun_is_lost_once_its_allocation_ended(home: Home, pilots: Handmade) -> None:
@@ -672,8 +717,39 @@ def test_a_compressed_archive_is_refused(home: Home, pilots: Handmade, tmp_path:
 def test_a_bundle_that_is_being_run_is_not_ingested(home: Home, pilots: Handmade) -> None:
     pilots.call("a0001")
     with run.locked(pilots.paths.root):
-        assert "the bundle is being run" in refused(home, pilots.paths.root, StateError)
+        assert "the bundle is being run, or" in refused(home, pilots.paths.root, StateError)
     assert ingest(desk(home), pilots.paths.root).receipts
+
+
+def test_a_bundle_that_somebody_else_runs_is_not_ingested(
+    home: Home, pilots: Handmade, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pilots.call("a0001")
+    real = os.open
+
+    def refuse(path: Any, flags: int, *more: int, **given: Any) -> int:
+        if str(path).endswith(run.LOCK) and flags & os.O_RDWR:
+            raise PermissionError(errno.EACCES, "another user's", str(path))
+        return real(path, flags, *more, **given)
+
+    with run.locked(pilots.paths.root):
+        monkeypatch.setattr("os.open", refuse)
+        assert "the bundle is being run, or" in refused(home, pilots.paths.root, StateError)
+    assert ingest(desk(home), pilots.paths.root).num_new > 0
+
+
+def test_where_nothing_can_be_held_no_folder_is_ingested(
+    home: Home, pilots: Handmade, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pilots.call("a0001")
+
+    def refuse(*_: object) -> None:
+        raise OSError(errno.ENOSYS, "Function not implemented")
+
+    monkeypatch.setattr("fcntl.flock", refuse)
+    with pytest.raises(StateError) as caught:
+        ingest(desk(home), pilots.paths.root)
+    assert "has no locks (flock)" in "\n".join(caught.value.lines())
 
 
 def test_two_ingestions_at_once_are_one_and_a_refusal(home: Home, pilots: Handmade, tmp_path: Path) -> None:
