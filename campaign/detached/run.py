@@ -207,7 +207,14 @@ def walk(folder: Path, below: str = "") -> Iterator[tuple[str, os.DirEntry[str]]
 
 def is_result(path: str) -> bool:
     """Return whether a path relative to the bundle is where the harness leaves what it makes."""
-    return path.split("/")[:2] in [[HOME, top] for top in OF_RESULTS]
+    top, *below = path.split("/")[:3]
+    return top == HOME and len(below) == 2 and below[0] in OF_RESULTS
+
+
+def may_be_added(path: str, entry: os.DirEntry[str]) -> bool:
+    """Return whether something that was not written may be there: folders, what the harness made, leftovers."""
+    is_made = is_result(path) and entry.is_file(follow_symlinks=False)
+    return is_made or entry.is_dir(follow_symlinks=False) or is_leftover(entry.name)
 
 
 def find_differences(folder: Path, bundle: Mapping[str, Any]) -> list[str]:
@@ -223,9 +230,7 @@ def find_differences(folder: Path, bundle: Mapping[str, Any]) -> list[str]:
                 found += _check_link(path, entry, links[path])
             elif path in listed:
                 found += _check_file(path, entry, listed[path], is_executable=path in executables)
-            elif entry.is_dir(follow_symlinks=False) or is_result(path) or is_leftover(entry.name):
-                continue
-            else:
+            elif not may_be_added(path, entry):
                 found.append(f"{path}: is not part of the bundle")
     gone = sorted({*listed, *links} - seen)
     for planned in bundle["allocations"]:
@@ -434,6 +439,8 @@ def pack(folder: Path, bundle: Mapping[str, Any], out: Path, leave: Sequence[str
     """Write what was made so far, with the digests of what is left behind; return the exit code."""
     if os.path.lexists(out):
         raise BundleError(USAGE, f"{out}: there is something already; name another archive")
+    if out.resolve().is_relative_to((folder / HOME).resolve()):
+        raise BundleError(USAGE, f"{out}: lies among what is to be packed; name another place")
     made = find_results(folder, bundle)
     left = {path for path in made if any(fnmatch.fnmatchcase(path, pattern) for pattern in leave)}
     if refused := sorted(path for path in left if not may_be_left(path)):

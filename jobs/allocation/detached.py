@@ -201,6 +201,7 @@ def watch(home: Path) -> WatchedFrozen:
         OSError: It cannot be looked at.
     """
     listed = [home.parent / name for name in ("bundle.json", "run.py")]
+    listed += [home / "frozen" / name for name in ("baseline", "candidates")]
     for root in sorted((home / "allocations").iterdir()):
         folder = AllocationFolder(root)
         listed += [folder.plan, folder.started, folder.ended, folder.calls]

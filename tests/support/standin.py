@@ -1,7 +1,8 @@
 """A home whose frozen harness stands in for the real one in bundles: it measures nothing, and keeps what it was asked.
 
 What it shall do stands in ``wish.json`` beside the bundle's home: after how many attempts it leaves, and a named pipe
-that it opens, and reads from until it is told to stop, before its first attempt.
+that it opens, and reads from until it is told to stop, before its first attempt; whether it plays a side that tells
+run.py to stop, and keeps by what the harness then hears of that; whether it is killed.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from campaign.snapshot.listing import dump_listing
 from tests.support import jobs
 
 HARNESS = '''"""A stand-in for the harness in a bundle: see tests/support/standin.py."""
-import json, os, signal, sys
+import json, os, signal, subprocess, sys
 from pathlib import Path
 
 heard, waits = [], False
@@ -52,6 +53,14 @@ if "pipe" in wish:
     except InterruptedError:
         pass
     waits = False
+if wish.get("side"):
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
+    side = subprocess.Popen(["sh", "-c", f"kill -TERM {os.getppid()}; read _"], stdin=subprocess.PIPE)
+    info = signal.sigtimedwait({signal.SIGTERM}, 30)
+    (home.parent / "sent.json").write_text(json.dumps([info.si_signo, info.si_code]))
+    side.communicate()
+if wish.get("dies"):
+    os.kill(os.getpid(), signal.SIGKILL)
 made = 0
 for one in request["allocations"]:
     folder = home / "allocations" / one["id"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import signal
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -214,6 +215,55 @@ def test_a_warning_at_the_end_of_the_commands_time_is_its_own(
 ) -> None:
     deadline = Deadline(stop_at=left_s, clock=lambda: 0.0)
     assert detached.explainer({}, deadline)(number) == expected
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("bundle.json", "run.py", "home/allocations/a1/started.json", "home/allocations/a1/calls/1.json"),
+        *("home/allocations/a2/allocation.json", "home/allocations/a2/ended.json", "home/allocations/a1/calls/2.json"),
+        *("home/frozen/baseline/tree/adapter.py", "home/frozen/candidates/c1/manifest.json"),
+    ],
+)
+def test_what_nobody_may_touch_in_a_bundle_is_watched(tmp_path: Path, name: str) -> None:
+    there = ("bundle.json", "run.py", "home/frozen/baseline/tree/adapter.py", "home/frozen/candidates/c1/manifest.json")
+    of_one = ("allocation.json", "started.json", "calls/1.json")
+    for path in (*there, *(f"home/allocations/{one}/{file}" for one in ("a1", "a2") for file in of_one)):
+        (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / path).write_text("{}")
+    watched = detached.watch(tmp_path / "home")
+    (tmp_path / "home/allocations/a1/harness.log").write_text("its own")
+    assert watched.find_changes() == []
+    (tmp_path / name).write_text("[]")
+    assert watched.find_changes() == [os.path.relpath(tmp_path / name, tmp_path / "home")]
+
+
+def test_a_side_that_spoils_what_a_bundle_is_held_to_is_blamed(tmp_path: Path) -> None:
+    spoiling = misbehaving(
+        """
+def updates(self, n):
+    from pathlib import Path
+    Path(self.config["victim"]).write_text("{}")
+    return super().updates(n)
+"""
+    )
+    victim = tmp_path / "bundle" / "bundle.json"
+    bench = make_bench(tmp_path, config={"tokens": 5, "victim": str(victim)}, baseline=spoiling)
+    machine = detach(bench, (PILOT,))
+    victim.write_text("[]")
+    machine.call()
+    receipt = bench.receipt(PILOT)
+    assert (receipt.ending, "bundle.json" in receipt.reason) == (Ending.INTERFERENCE, True)
+
+
+def test_nobody_needs_to_read_what_a_command_says(tmp_path: Path) -> None:
+    machine = detach(make_bench(tmp_path), (PILOT,))
+    with Path("/dev/full").open("wb") as full:
+        done = subprocess.run(
+            machine.argv(machine.request()), env=machine.bench.job_environment(), stdout=full, check=False, timeout=120
+        )
+    assert done.returncode == 0
+    assert documents.Ended.read(machine.allocation().ended).reason == "done"
 
 
 def test_within_slurm_nobody_is_asked_what_it_means() -> None:
