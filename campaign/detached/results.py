@@ -22,7 +22,7 @@ from campaign import files
 from campaign.collection.sealed import Finding, TamperedError
 from campaign.detached import run
 from campaign.documents import Bundle, Results
-from campaign.errors import EvidenceError, StateError
+from campaign.errors import CampaignError, EvidenceError, InfrastructureError, StateError
 from campaign.paths import BundlePaths
 
 Listing: TypeAlias = Mapping[str, tuple[str, int]]
@@ -109,9 +109,16 @@ class _OfFolder:
         try:
             descriptor = os.open(whole, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
         except OSError as error:
-            raise EvidenceError(f"cannot be read: {error.strerror}", where=str(whole)) from error
+            raise _unread(error, whole) from error
         with os.fdopen(descriptor, "rb") as stream:
             yield stream
+
+
+def _unread(error: OSError, path: Path | str) -> CampaignError:
+    """Return what to say of something that cannot be read: of a file that does not let itself be read nobody knows."""
+    if error.errno in run.UNREADABLE:
+        return files.refusal(error, path, "cannot be read")
+    return EvidenceError(f"cannot be looked at: {error.strerror}", where=str(path))
 
 
 @contextmanager
@@ -148,14 +155,15 @@ def _open_folder(folder: Path) -> Source:
         if place.is_symlink():
             raise EvidenceError("a link where a folder should be", where=str(place), hint=_HINT)
     try:
-        bundle = _parse_bundle(files.read_regular(paths.document), str(paths.document))
         own = run.read_bundle(folder)
+        bundle = _parse_bundle(files.read_regular(paths.document), str(paths.document))
         made = run.find_results(folder, own)
         _require_as_written(folder, own)
     except run.BundleError as trouble:
-        raise EvidenceError(trouble.lines[0], where=str(folder), why="; ".join(trouble.lines[1:])) from trouble
+        kind = InfrastructureError if trouble.code == run.MACHINE else EvidenceError
+        raise kind(trouble.lines[0], where=str(folder), why="; ".join(trouble.lines[1:])) from trouble
     except OSError as error:
-        raise EvidenceError(f"cannot be looked at: {error.strerror}", where=str(error.filename or folder)) from error
+        raise _unread(error, error.filename or folder) from error
     for path in made:
         _safe(path, str(folder))
     brought = Brought(bundle=bundle, files=made, left={})

@@ -70,6 +70,8 @@ _LEAVABLE = (
 """What may stay on the machine: what no table, receipt or other document is made of."""
 _PR_SET_PDEATHSIG = 1
 _SI_USER, _SI_TKILL, _SI_KERNEL = 0, -6, 0x80
+UNREADABLE = (errno.EACCES, errno.EPERM, errno.EIO, errno.ESTALE)
+"""Errors that say nothing of what a file holds: nobody is accused of having changed it."""
 _LOOK_S = 1.0
 """How often the harness is looked at while nothing is heard."""
 _IN_ORDER = (0, 3)
@@ -148,7 +150,10 @@ def read_json(path: Path) -> Any:
     try:
         with _open(path) as stream:
             return json.loads(stream.read().decode("utf-8"), object_pairs_hook=_refuse_duplicates)
-    except (OSError, ValueError, RecursionError) as error:
+    except OSError as error:
+        code = MACHINE if error.errno in UNREADABLE else TAMPERED
+        raise BundleError(code, f"{path}: cannot be read: {error}") from error
+    except (ValueError, RecursionError) as error:
         raise BundleError(TAMPERED, f"{path}: cannot be read: {error}") from error
 
 
@@ -260,6 +265,8 @@ def _check_file(path: str, entry: os.DirEntry[str], sha256: str, *, is_executabl
     try:
         found, _ = hash_file(Path(entry.path))
     except OSError as error:
+        if error.errno in UNREADABLE:
+            raise
         return [f"{path}: cannot be read: {error}"]
     if found != sha256:
         return [f"{path}: its SHA-256 is {found}, and {sha256} was written"]
