@@ -48,8 +48,8 @@ def _csv(header: Sequence[str], rows: Sequence[Sequence[str]]) -> bytes:
 
 _SUSPECT = re.compile(r"(?:^|,) *[=+\-@]")
 """A field of evidence, which holds neither quotes nor control characters, that may be taken for a formula."""
-_FIRSTS = tuple(before + first for before in (",", "\n") for first in " =+-@")
-"""What is in every file with such a field."""
+_FIRSTS = {first: ("," + first, "\n" + first) for first in " =+-@"}
+"""What is in every file with such a field, by what that field begins with."""
 
 
 _FORESEEN = ByRows[bytes]()
@@ -68,10 +68,15 @@ def _evidence_csv(table: Table, rows: Sequence[Row]) -> bytes:
 def _made_csv(table: Table, rows: Sequence[Row]) -> bytes:
     kinds = [column.kind for column in table.columns]
     whole = "\n".join([",".join(table.header), *texts(rows), ""])
-    if any(first in whole for first in _FIRSTS):  # else none of a million lines needs a look of its own
+    if _may_hold_suspects(whole):  # else none of a million lines needs a look of its own
         lines = whole.split("\n")
         whole = "\n".join(_guarded_line(kinds, line) if _SUSPECT.search(line) else line for line in lines)
     return whole.encode()
+
+
+def _may_hold_suspects(whole: str) -> bool:
+    # To look for one character is much faster than to look for two.
+    return any(first in whole and any(both in whole for both in found) for first, found in _FIRSTS.items())
 
 
 def _guarded_line(kinds: Sequence[Kind], line: str) -> str:

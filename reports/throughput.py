@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import Any
 
@@ -39,6 +39,19 @@ class Throughput:
     """Rows of pairs.csv."""
     windows: Sequence[Row] = ()
     """Rows of windows.csv."""
+    _gates: dict[tuple[str, str], list[Gate]] = field(init=False, repr=False, compare=False)
+    _observed: dict[tuple[str, str], Observation] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        """Put what is asked for by subject where it is found: there may be thousands of both."""
+        gates: dict[tuple[str, str], list[Gate]] = {}
+        for gate in self.gates:
+            gates.setdefault((kind_of(gate), gate.subject), []).append(gate)
+        object.__setattr__(self, "_gates", gates)
+        observed: dict[tuple[str, str], Observation] = {}
+        for seen in self.observations.throughput:
+            observed.setdefault((seen.kind, seen.subject), seen)
+        object.__setattr__(self, "_observed", observed)
 
     @property
     def num_repeats(self) -> int:
@@ -56,12 +69,11 @@ class Throughput:
 
     def gates_of(self, kind: str, subject: str) -> list[Gate]:
         """Return the gates of one category or production case, by repeat."""
-        found = [gate for gate in self.gates if gate.subject == subject and kind_of(gate) == kind]
-        return sorted(found, key=lambda gate: gate.repeat)
+        return sorted(self._gates.get((kind, subject), ()), key=lambda gate: gate.repeat)
 
     def observation(self, kind: str, subject: str) -> Observation | None:
         """Return what was observed of a subject."""
-        return next((seen for seen in self.observations.of(kind) if seen.subject == subject), None)
+        return self._observed.get((kind, subject))
 
 
 def kind_of(gate: Gate) -> str:
