@@ -113,11 +113,18 @@ def _print(text: str, stream: TextIO) -> None:
 # --- the bundle -------------------------------------------------------------------------------------------------------
 
 
-def name_of(path: str) -> str:
-    """Return how documents spell a path that the operating system gave: bytes that are no UTF-8 in base64."""
+def is_utf8(path: str) -> bool:
+    """Return whether a path that the operating system gave is UTF-8."""
     try:
         path.encode("utf-8")
     except UnicodeEncodeError:
+        return False
+    return True
+
+
+def name_of(path: str) -> str:
+    """Return how documents spell a path that the operating system gave: bytes that are no UTF-8 in base64."""
+    if not is_utf8(path):
         return _BASE64 + base64.b64encode(os.fsencode(path)).decode("ascii")
     return _BASE64 + base64.b64encode(path.encode()).decode("ascii") if path.startswith(_BASE64) else path
 
@@ -759,7 +766,7 @@ def _refuse_unspeakable(paths: Sequence[str]) -> None:
         BundleError: One is not UTF-8.
     """
     for path in paths:
-        if name_of(path).startswith(_BASE64):
+        if not is_utf8(path):
             raise BundleError(USAGE, f"{path}: the name is not UTF-8; give it another one")
 
 
@@ -788,7 +795,8 @@ def _start(request: Mapping[str, Any], environment: Mapping[str, str], lock: int
 
 def describe_end(code: int) -> str:
     """Return what is wrong with how the harness ended; empty if it ended in order, or was told to."""
-    if code in (*_IN_ORDER, *(128 + number for number in (1, 2, 12, 15))):
+    # A warning that comes before the harness listens ends it, and nothing was begun.
+    if code in (*_IN_ORDER, -signal.SIGUSR2, *(128 + number for number in (1, 2, 12, 15))):
         return ""
     return f"the harness was killed by signal {-code}" if code < 0 else f"the harness ended with exit code {code}"
 

@@ -121,6 +121,8 @@ def write_bundle(desk: Desk, wish: Wish, shown: Order, asked: Asked) -> Written:
 
 
 def _check_place(paths: HomePaths, out: Path) -> None:
+    if not run.is_utf8(str(out)):
+        raise StateError("the name is not UTF-8", where=ascii(str(out)), hint="name another place for the bundle")
     if os.path.lexists(out):
         raise StateError("there is something already", where=str(out), hint="name another place for the bundle")
     if out.resolve().is_relative_to(paths.root.resolve()):

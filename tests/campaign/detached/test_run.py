@@ -349,7 +349,8 @@ def test_a_harness_that_was_killed_is_the_machines_fault(bundle: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("code", "is_right"), [(0, True), (3, True), (128 + signal.SIGUSR2, True), (1, False), (4, False), (-9, False)]
+    ("code", "is_right"),
+    [(0, True), (3, True), (128 + signal.SIGUSR2, True), (-signal.SIGUSR2, True), (1, False), (4, False), (-9, False)],
 )
 def test_how_the_harness_ended_is_said_unless_it_was_in_order(code: int, *, is_right: bool) -> None:
     assert (run.describe_end(code) == "") is is_right

@@ -131,6 +131,15 @@ def test_a_place_that_is_taken_is_refused_before_anything_is_recorded(
     assert home.acts() == before
 
 
+def test_a_place_that_the_ledger_cannot_name_is_refused_before_anything_is_recorded(
+    home: JobHome, tmp_path: Path, write_one: Write
+) -> None:
+    before = home.acts()
+    refused = write_one(tmp_path / os.fsdecode(b"out\xff"), code=ExitCode.USAGE)
+    assert "not UTF-8" in refused["error"]["what"]
+    assert home.acts() == before
+
+
 def test_a_bundle_does_not_lie_in_its_home(home: JobHome, write_one: Write) -> None:
     before = home.acts()
     error = write_one(home.paths.root / "out", code=ExitCode.USAGE)["error"]
