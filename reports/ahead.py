@@ -37,7 +37,7 @@ def prepare(evidence: Path) -> None:
     Args:
         evidence: The folder of the evidence tables. What is wrong with it is for the report itself to say.
     """
-    from reports import downloads, measures, source, svg  # noqa: PLC0415 - they know this module
+    from reports import downloads, measures, source, svg, templating  # noqa: PLC0415 - they know this module
 
     for table in TABLES.values():
         rows = source.foresee(table, evidence / table.file)
@@ -46,4 +46,7 @@ def prepare(evidence: Path) -> None:
         downloads.foresee(table, rows)
         if table.file == "windows.csv":
             measures.foresee(rows)
+        if table.file == "pairs.csv":
+            measures.foresee_costs(rows)
     svg.load()
+    templating.load()

@@ -82,9 +82,17 @@ _LINES_AT_ONCE = 4096
 _FORESEEN = ByRows[dict[tuple[str, ...], int]]()
 
 
+_FORESEEN_COSTS = ByRows[dict[tuple[str, str], "Costs"]]()
+
+
 def foresee(windows: Sequence[Row]) -> None:
     """Count the microbatches of all windows before they are asked for."""
     _FORESEEN.put(windows, _counted(windows))
+
+
+def foresee_costs(pairs: Sequence[Row]) -> None:
+    """Take the medians of `costs_by_workload` before they are asked for."""
+    _FORESEEN_COSTS.put(pairs, _costs_of(pairs))
 
 
 def _microbatches(windows: Sequence[Row]) -> dict[tuple[str, ...], int]:
@@ -154,6 +162,10 @@ class Costs:
 
 def costs_by_workload(rows: Sequence[Row]) -> dict[tuple[str, str], Costs]:
     """Return the median costs by (workload, side) over the candidate's pairs, all attempts."""
+    return _FORESEEN_COSTS.take(rows, lambda: _costs_of(rows))
+
+
+def _costs_of(rows: Sequence[Row]) -> dict[tuple[str, str], Costs]:
     if not rows:
         return {}
     table = frame(rows)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import functools
 import hashlib
 import re
 from pathlib import Path
@@ -56,6 +57,7 @@ def _unbroken(value: str) -> Markup:
     return Markup(_POWER.sub(r'<span class="whole">\g<0></span>', str(escape(value))))  # noqa: S704 - escaped before
 
 
+@functools.cache
 def html_environment() -> Environment:
     """Return the environment for HTML: everything is escaped that is not marked as markup by this package."""
     environment = Environment(
@@ -72,6 +74,7 @@ def html_environment() -> Environment:
     return environment
 
 
+@functools.cache
 def markdown_environment() -> Environment:
     """Return the environment for Markdown: every value is escaped for Markdown as it is printed."""
     environment = Environment(
@@ -86,6 +89,14 @@ def markdown_environment() -> Environment:
     environment.filters["code"] = _code_span
     environment.globals["raw"] = trusted  # for what a macro has already escaped
     return environment
+
+
+def load() -> None:
+    """Compile the templates of a report before they are asked for."""
+    html_environment().get_template("report.html.j2")
+    markdown_environment().get_template("report.md.j2")
+    for environment, macros in ((html_environment(), "macros.html.j2"), (markdown_environment(), "macros.md.j2")):
+        environment.get_template(macros)
 
 
 def read_template(name: str) -> str:
