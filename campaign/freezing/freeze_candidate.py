@@ -17,7 +17,7 @@ from campaign.freezing.sides import FrozenSide, Progress, freeze_side, no_progre
 from campaign.freezing.staging import publish_candidate, staging
 from campaign.frozen import Frozen, check_recorded, read_frozen
 from campaign.paths import HomePaths
-from campaign.record.ledger import Ledger, require_open
+from campaign.record.ledger import Ledger, read_entries, require_open
 
 _TELLING_FIELDS = (
     "snapshot_sha256",
@@ -48,8 +48,14 @@ def read_frozen_config(paths: HomePaths, manifest: documents.Manifest) -> Config
 
 
 def read_configuration(paths: HomePaths) -> Config:
-    """Read the frozen configuration of a home, for a candidate that it already describes."""
-    return read_frozen_config(paths, read_frozen(paths).manifest)
+    """Read the frozen configuration of a home, for a candidate that it already describes.
+
+    Raises:
+        EvidenceError: What was frozen is not what the ledger names.
+    """
+    frozen = read_frozen(paths)
+    check_recorded(paths, frozen, read_entries(paths))
+    return read_frozen_config(paths, frozen.manifest)
 
 
 def freeze_candidate(

@@ -64,30 +64,41 @@ def test_tables_of_rules_are_the_protocols_with_its_defaults(
     assert document.of({name: value for name, value in dict(table()).items() if name not in beside}) == document()
 
 
-def snippets() -> list[str]:
-    """Return every example of the page."""
-    return [part.partition("```")[0] for part in (DOCS / "config.md").read_text().split("```toml\n")[1:]]
+def snippet(words: str) -> str:
+    """Return the one example of the page that has these words."""
+    examples = [part.partition("```")[0] for part in (DOCS / "config.md").read_text().split("```toml\n")[1:]]
+    (found,) = [example for example in examples if words in example]
+    return found
 
 
+REMAINDER = "accumulation-remainder"
 SIDES = 'name = "x"\n[baseline]\nsource = "."\nadapter = "a:b"\npython = "./python"\n'
 
 
 def test_the_matrix_in_the_page_is_a_matrix() -> None:
-    expansion = expand(parse_config((SIDES + snippets()[0]).encode(), path=Path("/c/campaign.toml")))
+    expansion = expand(parse_config((SIDES + snippet("[matrix]")).encode(), path=Path("/c/campaign.toml")))
     assert len(expansion.workloads) == 2 * 2 * 2 * 2 - 4 + 1
-    assert expansion.categories[0].workloads[-1] == "accumulation-remainder"
+    assert expansion.categories[0].workloads[-1] == REMAINDER
 
 
 def test_the_axis_of_processes_in_the_page_is_one() -> None:
-    axis = f"[matrix]\naxes.batch = [4]\nproduction = ['4-p1']\n{snippets()[1]}"
+    axis = f"[matrix]\naxes.batch = [4]\nproduction = ['4-p1']\n{snippet('axes.ranks')}"
     expansion = expand(parse_config((SIDES + axis).encode(), path=Path("/c/campaign.toml")))
     found = {one.name: (one.topology, one.numerical, one.config) for one in expansion.workloads}
     assert found == {"4-p1": ((1, 1), True, {"batch": 4}), "4-p8": ((2, 8), False, {"batch": 4})}
 
 
+def test_the_slice_in_the_page_is_one_of_the_matrix_in_it() -> None:
+    text = 'slice = "short"\n' + SIDES + snippet("[matrix]") + snippet("[slices.short]")
+    config = parse_config(text.encode(), path=Path("/c/campaign.toml"))
+    assert (config.name, config.throughput.repeats) == ("demo-short", 2)
+    names = [one.name for one in expand(config).workloads]
+    assert names == [*(f"20m-sync-b{batch}-clip{clip}" for batch in (4, 16) for clip in ("1", "off")), REMAINDER]
+
+
 def test_the_container_in_the_page_is_one_of_a_candidate() -> None:
-    matrix, _, _, container = snippets()
-    text = SIDES + container.replace("[candidate]", '[candidate]\nsource = "."\nadapter = "a:c"') + matrix
+    container = snippet("[candidate]").replace("[candidate]", '[candidate]\nsource = "."\nadapter = "a:c"')
+    text = SIDES + container + snippet("[matrix]")
     side = parse_config(text.encode(), path=Path("/c/campaign.toml")).candidate
     assert side is not None
     assert side.container == Path("/c/images/trainer.sif")
@@ -95,8 +106,8 @@ def test_the_container_in_the_page_is_one_of_a_candidate() -> None:
 
 
 def test_the_recipe_in_the_page_is_a_recipe_beside_the_matrix() -> None:
-    matrix, _, convergence, _container = snippets()
-    config = parse_config((SIDES + matrix + convergence).encode(), path=Path("/c/campaign.toml"))
+    text = SIDES + snippet("[matrix]") + snippet("[convergence]")
+    config = parse_config(text.encode(), path=Path("/c/campaign.toml"))
     protocol = build_protocol(config)
     assert protocol.convergence is not None
     (recipe,) = protocol.convergence.recipes

@@ -42,7 +42,7 @@ def after(given, *, only=""):
 
 
 if step == "planned":
-    desks.Desk._intent = after(desks.Desk._intent)
+    desks.Desk.intent = after(desks.Desk.intent)
 elif step == "intended":
     desks.write_plans = after(desks.write_plans)
 elif step == "transporting":
