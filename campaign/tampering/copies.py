@@ -197,6 +197,8 @@ class Copy:
             receipt["start_sha256"] = files.sha256_file(folder.start)
             for sealed in receipt["files"]:
                 path = folder.root / sealed["name"]
+                if not path.exists():  # it was left behind on a bundle's machine, and is known by its digest
+                    continue
                 data = path.read_bytes()
                 sealed["bytes"], sealed["sha256"] = len(data), files.sha256_bytes(data)
                 if sealed["rows"] is not None:

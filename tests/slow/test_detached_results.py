@@ -104,6 +104,16 @@ def test_a_campaign_that_was_made_in_bundles_is_reported_verified_closed_and_exp
     done = subprocess.run(frozen, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout
     _check_forgeries(home, head)
+    _check_that_tampering_is_caught(home)
+
+
+def _check_that_tampering_is_caught(home: Path) -> None:
+    """Try every way to tamper with bundles."""
+    value = expect_json(0, "selftest-tamper", "--home", home)
+    of_bundles = [trial for trial in value["trials"] if trial["group"] == "bundles"]
+    assert len(of_bundles) == 5
+    assert [trial["what"] for trial in of_bundles if not (trial["tried"] and trial["caught"])] == []
+    assert value["surprises"] == 0
 
 
 def _exported(home: Path, out: Path) -> Path:

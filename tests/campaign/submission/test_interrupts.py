@@ -23,6 +23,8 @@ from tests.support.home import CANDIDATE
 from tests.support.jobs import JobHome, make_job_home
 
 ROOT = Path(__file__).parents[3]
+HEEDING = ("env", "--default-signal=INT")
+"""Before a command that is to be interrupted: what a shell runs in the background inherits that SIGINT is ignored."""
 PACE = Pace(first_s=0.05, longest_s=0.1)
 
 INTERRUPTED = """
@@ -99,7 +101,7 @@ def finish(home: JobHome) -> None:
 )
 def test_an_interrupted_submission_is_gone_on_with(home: JobHome, step: str) -> None:
     done = subprocess.run(
-        [sys.executable, "-c", INTERRUPTED, step, str(home.paths.root)],
+        [*HEEDING, sys.executable, "-c", INTERRUPTED, step, str(home.paths.root)],
         env=environment(),
         check=False,
         capture_output=True,
@@ -118,7 +120,7 @@ def test_an_interrupted_wait_on_a_terminal_leaves_the_jobs_and_the_cursor(home: 
     keyboard, terminal = os.openpty()
     command = ["submit", "--home", str(home.paths.root), "--cluster", "local", "--yes", "--wait"]
     process = subprocess.Popen(
-        [sys.executable, "-c", "from campaign.cli.main import run; run()", *command],
+        [*HEEDING, sys.executable, "-c", "from campaign.cli.main import run; run()", *command],
         env={**environment(), "TERM": "xterm", "COLUMNS": "120", "LINES": "40"},
         stdin=terminal,
         stdout=subprocess.DEVNULL,
