@@ -24,6 +24,7 @@ VERIFICATION = MEASURED / "verification-2026-11-30"
 COLLECTION = MEASURED / "collection-2026-11-30"
 PROCESSES = MEASURED / "h200-x2-2026-11-30"
 BACKENDS = MEASURED / "h200-backends-2026-11-30"
+TURNAROUND = MEASURED / "slurm-2026-11-30" / "bench_slurm.txt"
 PROGRAM = "tools/measured_page.py"
 _LOSS = re.compile(r"(?:loss|validation) ([0-9.]+)")
 _COLUMNS = ("case", "compared, both sides", "loading", "training", "comparing", "in copies", "scratch", "whole case")
@@ -299,6 +300,11 @@ def backends() -> str:
     return "\n".join((*rows, ""))
 
 
+def turnaround() -> str:
+    """Return what was printed of many small allocations."""
+    return f"```\n{TURNAROUND.read_text(encoding='utf-8')}```\n"
+
+
 def page(text: str) -> str:
     """Return the page with the figures written anew."""
     bodies = {
@@ -308,6 +314,7 @@ def page(text: str) -> str:
         ": backends": backends(),
         ": verification": verification(),
         ": collection": collection(),
+        ": turnaround": turnaround(),
     }
     for name, body in bodies.items():
         text = rewritten(text, f"{PROGRAM}{name}", body)
