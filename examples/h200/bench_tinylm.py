@@ -48,6 +48,7 @@ SHAPES = (
 )
 CPU_SHAPES = ("tiny-sync-2x64", "tiny-packed4-2x64")
 GIB = 2**30
+PROFILED_UPDATES = 3
 CORPUS_BYTES = 32 * 2**20
 
 
@@ -66,11 +67,16 @@ def read_arguments() -> argparse.Namespace:
     parser.add_argument("--windows", type=int, default=3)
     parser.add_argument("--window-s", type=float, default=1.0, help="shortest window")
     parser.add_argument("--limit-s", type=float, default=300, help="after which a side is ended and counted as failed")
+    parser.add_argument(
+        "--kernels", type=Path, metavar="FOLDER", help="where a table of each side's kernels goes (GPU)"
+    )
     parser.add_argument("--out", type=Path, help="where the JSON lines go as well; appended to")
     parser.add_argument("--one", help=argparse.SUPPRESS)  # what a side's own process is told
     arguments = parser.parse_args()
     if arguments.sizes_of_cpu:
         arguments.device, arguments.vocab = "cpu", 256
+    if arguments.kernels and arguments.device == "cpu":
+        parser.error("--kernels needs a GPU: there are no kernels on a CPU")
     arguments.shapes = arguments.shapes or list(CPU_SHAPES if arguments.sizes_of_cpu else SHAPES)
     return arguments
 
@@ -139,6 +145,23 @@ def memory(device: str) -> dict[str, float | None]:
     }
 
 
+def write_kernels(trainer: Any, path: Path) -> None:
+    """The kernels of an update, from torch's profiler: milliseconds, how many, and the name, longest first."""
+    from torch.autograd import DeviceType  # noqa: PLC0415  # as above
+    from torch.profiler import ProfilerActivity, profile  # noqa: PLC0415  # as above
+
+    with profile(activities=[ProfilerActivity.CUDA]) as profiled:
+        trainer.train(PROFILED_UPDATES)
+        trainer.sync()
+    found: dict[str, list[float]] = {}
+    for event in profiled.events():
+        if event.device_type == DeviceType.CUDA:
+            found.setdefault(event.name, []).append(event.device_time_total / 1e3 / PROFILED_UPDATES)
+    rows = sorted(((sum(times), len(times), name) for name, times in found.items()), reverse=True)
+    lines = [f"{ms:8.3f} ms {num / PROFILED_UPDATES:6.1f}x {name[:150]}" for ms, num, name in rows]
+    path.write_text("\n".join([f"{sum(ms for ms, _, _ in rows):.3f} ms", *lines, ""]))
+
+
 def measure_one(asked: dict[str, Any]) -> dict[str, Any]:
     """One side of one shape, in this process."""
     begin = time.perf_counter()
@@ -158,6 +181,8 @@ def measure_one(asked: dict[str, Any]) -> dict[str, Any]:
         trainer.sync()
         started_s = time.perf_counter() - begin
         rates = time_windows(trainer, asked["windows"], asked["window_s"])
+        if asked["kernels"]:
+            write_kernels(trainer, Path(asked["kernels"]) / f"kernels-{asked['shape']}-{asked['side']}.txt")
     rate = statistics.median(rates)
     flop = flop_per_token(read_config(asked["entries"]))
     return {
@@ -252,6 +277,7 @@ def main() -> int:
                     "warmup": arguments.warmup,
                     "windows": arguments.windows,
                     "window_s": arguments.window_s,
+                    "kernels": str(arguments.kernels) if arguments.kernels else "",
                 }
                 result = measure_apart(asked, arguments.limit_s)
                 results.append(result)
