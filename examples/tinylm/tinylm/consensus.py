@@ -22,16 +22,21 @@ def neighbours(worker: int, workers: int) -> tuple[int, ...]:
     return tuple(dict.fromkeys(((worker - 1) % workers, worker, (worker + 1) % workers)))
 
 
+def combines_first(config: Config) -> bool:
+    """Whether a round comes before the optimizer's step."""
+    return config.consensus == ADAPT_WHILE_COMBINING
+
+
 def in_order(config: Config, *, step: Callable[[], None], combine: Callable[[], None]) -> None:
     """Call the optimizer's step and the round of consensus of one update, in the order of the configuration."""
-    first, second = (combine, step) if config.consensus == ADAPT_WHILE_COMBINING else (step, combine)
+    first, second = (combine, step) if combines_first(config) else (step, combine)
     first()
     second()
 
 
 def order_in_words(config: Config) -> str:
     """When a round takes place."""
-    return "before the step" if config.consensus == ADAPT_WHILE_COMBINING else "after the step"
+    return "before the step" if combines_first(config) else "after the step"
 
 
 @torch.no_grad()
@@ -52,7 +57,7 @@ def combine_one_by_one(models: Sequence[list[Tensor]], share: float) -> None:
 def combined(stacked: Tensor, share: Tensor) -> Tensor:
     """What a round makes of [workers, size]; share is a 0-d fp32 tensor on the same device.
 
-    A share of 0 leaves what is finite as it is.
+    A share of 0 leaves what is finite as it is; one worker alone gets `stacked` itself.
     """
     workers = stacked.size(0)
     if workers == 1:

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from tinylm import consensus, graphs, model, optim, regions, schedule
-from tinylm.config import ADAPT_WHILE_COMBINING, Config
+from tinylm.config import Config
 from tinylm.data import IGNORED, Batch
 from tinylm.model import EMBEDDING, HEAD
 from tinylm.parallel import ALONE, Group
@@ -28,7 +28,7 @@ stack of them would only hold more activations."""
 
 
 class Inputs:
-    """The microbatch that `micro` reads: int64 [workers, batch, context] twice, in one place for good."""
+    """What `first` and `further` read, a microbatch: int64 [workers, batch, context] twice, in one place for good."""
 
     def __init__(self, config: Config, batch: int, device: torch.device) -> None:
         shape = (config.workers, batch, config.context)
@@ -104,7 +104,7 @@ class Fast:
         self._has_gradients = self._are_clipped = True
 
     def clear_gradients(self) -> None:
-        """They are not shown until the next update, which begins by clearing them."""
+        """They are not shown until the next update, whose first microbatch writes over them."""
         self._has_gradients = False
 
     def step(self, update: int) -> None:
@@ -230,7 +230,7 @@ class Fast:
                 schedule=self._schedule,
                 betas=self._betas,
                 weight_decay=arena.weight_decay,
-                combines_first=self._config.consensus == ADAPT_WHILE_COMBINING,
+                combines_first=consensus.combines_first(self._config),
             )
 
     def _clip(self) -> None:

@@ -126,7 +126,7 @@ def advance(
         combines_first: whether the round comes before the step.
     """
     share = (schedule.shares[schedule.position] * schedule.switches[1]).to(values.dtype)
-    if combines_first and len(values) > 1:
+    if combines_first:
         values.copy_(combined(values, share))
     # What torch.optim.AdamW(fused=True) calls; where it is told of an overflow it does nothing.
     torch._fused_adamw_(
@@ -145,7 +145,7 @@ def advance(
         maximize=False,
         found_inf=1 - schedule.switches[0],
     )
-    if not combines_first and len(values) > 1:
+    if not combines_first:
         values.copy_(combined(values, share))
     if shadow is not values:
         shadow.copy_(values)
