@@ -508,6 +508,26 @@ def texts(rows: Sequence[Row]) -> tuple[str, ...]:
     return rows.lines if isinstance(rows, Rows) else tuple(row.raw for row in rows)
 
 
+def columns_of(table: Table, lines: Sequence[str], names: Sequence[str] | None = None) -> list[list[str]]:
+    """Return the texts of a table's columns, which is much faster than field by field where there are many lines.
+
+    Args:
+        table: The table.
+        lines: As `texts` returns them.
+        names: Those that are wanted; None for all, in file order.
+
+    Raises:
+        ValueError: A line has not as many fields as the table has columns.
+    """
+    header = table.header
+    # No field holds a comma: all lines are divided at once, and a column is every so many of the fields.
+    fields = ",".join(lines).split(",") if lines else []
+    if len(fields) != len(header) * len(lines):
+        raise ValueError(f"{len(fields)} fields in {len(lines)} lines of {table.file}")
+    places = range(len(header)) if names is None else map(header.index, names)
+    return [fields[place :: len(header)] for place in places]
+
+
 _PLAIN_DECIMAL = r"-?[0-9]{1,64}(?:\.[0-9]{1,64})?(?:e[+-]?[0-9]{1,2})?"
 """A decimal whose exponent is too small for a number that is not finite."""
 

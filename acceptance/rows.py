@@ -24,6 +24,7 @@ from acceptance.formats import (
     Kind,
     Row,
     Table,
+    columns_of,
     parse_rows,
     texts,
 )
@@ -209,14 +210,7 @@ def _typed(table: Table, rows: Sequence[Row]) -> Iterator[tuple[Any, ...]]:
 
 
 def _typed_lines(table: Table, lines: Sequence[str]) -> Iterator[tuple[Any, ...]]:
-    # No field holds a comma: all lines are divided at once, and a column is every so many of the fields.
-    width, fields = len(table.columns), ",".join(lines).split(",")
-    if len(fields) != width * len(lines):
-        raise ValueError(f"{len(fields)} fields in {len(lines)} lines of {table.file}")
-    return zip(
-        *[_converted(column, fields[place::width]) for place, column in enumerate(table.columns)],
-        strict=True,
-    )
+    return zip(*map(_converted, table.columns, columns_of(table, lines)), strict=True)
 
 
 def _converted(column: Column, fields: list[str]) -> Iterable[Any]:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import TYPE_CHECKING
 
-from acceptance.formats import PAIRS, WINDOWS, Row, Value, texts
+from acceptance.formats import PAIRS, WINDOWS, Row, Value, columns_of, texts
 from reports.ahead import ByRows
 from reports.verdict import Ratio
 
@@ -80,8 +80,6 @@ def _half(rows: Sequence[Mapping[str, Value]]) -> Half | None:
 
 _LINES_AT_ONCE = 4096
 _FORESEEN = ByRows[dict[tuple[str, ...], int]]()
-
-
 _FORESEEN_COSTS = ByRows[dict[tuple[str, str], "Costs"]]()
 
 
@@ -102,12 +100,11 @@ def _microbatches(windows: Sequence[Row]) -> dict[tuple[str, ...], int]:
 
 def _counted(windows: Sequence[Row]) -> dict[tuple[str, ...], int]:
     # By their texts, column by column, since there may be millions of windows.
-    places = [WINDOWS.header.index(name) for name in (*_PAIR, "side", "microbatches")]
+    names = (*_PAIR, "side", "microbatches")
     lines = texts(windows)
     by_side: dict[tuple[str, ...], int] = defaultdict(int)
     for begin in range(0, len(lines), _LINES_AT_ONCE):
-        fields = ",".join(lines[begin : begin + _LINES_AT_ONCE]).split(",")
-        *key, number = (fields[place :: len(WINDOWS.header)] for place in places)
+        *key, number = columns_of(WINDOWS, lines[begin : begin + _LINES_AT_ONCE], names)
         for own, count in zip(zip(*key, strict=True), map(int, number), strict=True):
             by_side[own] += count
     found: dict[tuple[str, ...], int] = defaultdict(int)

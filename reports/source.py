@@ -12,7 +12,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from acceptance.formats import TABLES, Kind, Row, Table, parse_rows, texts
+from acceptance.formats import TABLES, Kind, Row, Table, columns_of, parse_rows, texts
 from reports.errors import ReportError
 
 
@@ -60,16 +60,11 @@ def _keys(table: Table, lines: Sequence[str]) -> Iterator[tuple[int | str, ...]]
 
     Rows that share a key (a fault that the verdict names) still get one order.
     """
-    places = [table.header.index(name) for name in table.key]
+    kinds = {column.name: column.kind for column in table.columns}
     for begin in range(0, len(lines), _LINES_AT_ONCE):
         some = lines[begin : begin + _LINES_AT_ONCE]
-        # No field holds a comma: all lines are divided at once, and a column is every so many of the fields.
-        fields = ",".join(some).split(",")
-        columns = [fields[place :: len(table.columns)] for place in places]
-        values = [
-            map(int, own) if table.columns[place].kind is Kind.COUNT else own
-            for place, own in zip(places, columns, strict=True)
-        ]
+        columns = zip(table.key, columns_of(table, some, table.key), strict=True)
+        values = [map(int, own) if kinds[name] is Kind.COUNT else own for name, own in columns]
         yield from zip(*values, some, strict=True)
 
 

@@ -66,18 +66,13 @@ def flat_values(table: formats.Table, key: Key, rows: Sequence[Row]) -> list[Any
     lines = formats.texts(rows)
     if not lines:
         return []
-    num_rows, num_own = len(lines), len(table.columns)
-    # No field holds a comma: all lines are divided at once, and a column is every so many of the fields.
-    fields = ",".join(lines).split(",")
-    if len(fields) != num_rows * num_own:
-        raise ValueError(f"{len(fields)} fields in {num_rows} lines of {table.file}")
-    width = num_own + _NUM_BESIDE
+    num_rows, width = len(lines), len(table.columns) + _NUM_BESIDE
     flat: list[Any] = [None] * (num_rows * width)
     flat[0::width] = [key[0]] * num_rows
     flat[1::width] = [key[1]] * num_rows
     flat[2::width] = range(2, num_rows + 2) if isinstance(rows, formats.Rows) else [row.line for row in rows]
-    for place, column in enumerate(table.columns):
-        flat[place + 3 :: width] = _converted(fields[place::num_own], _convert_of(column))
+    for place, (column, fields) in enumerate(zip(table.columns, formats.columns_of(table, lines), strict=True), 3):
+        flat[place::width] = _converted(fields, _convert_of(column))
     flat[width - 1 :: width] = lines
     return flat
 

@@ -65,6 +65,18 @@ def test_any_bytes_are_taken_or_refused_alike(cut: int, put: bytes, length: int)
     both(table, data[:cut] + put + data[cut + length :])
 
 
+def test_columns_are_those_that_are_asked_for_and_lines_of_other_widths_are_refused() -> None:
+    table = TABLES["curves.csv"]
+    lines = [",".join(f"{name}{number}" for name in table.header) for number in range(3)]
+    columns = [[f"{name}{number}" for number in range(3)] for name in table.header]
+    assert formats.columns_of(table, lines) == columns
+    assert formats.columns_of(table, lines, table.header[::-2]) == columns[::-2]
+    assert formats.columns_of(table, []) == [[]] * len(table.header)
+    for wrong in ("", "x", f"{lines[0]},x"):
+        with pytest.raises(ValueError, match=f"fields in 4 lines of {table.file}"):
+            formats.columns_of(table, [*lines, wrong])
+
+
 def test_numbers_that_the_fast_way_is_not_sure_of_are_left_to_the_slow_one() -> None:
     table = TABLES["curves.csv"]
     line = ["r", "1", "baseline", "1", "1", "1", "1e-300"]
