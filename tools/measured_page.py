@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import csv
 import json
+import math
 import re
 import statistics
 from collections.abc import Mapping, Sequence
@@ -26,7 +27,7 @@ PROCESSES = MEASURED / "h200-x2-2026-11-30"
 BACKENDS = MEASURED / "h200-backends-2026-11-30"
 TURNAROUND = MEASURED / "slurm-2026-11-30" / "bench_slurm.txt"
 PROGRAM = "tools/measured_page.py"
-_LOSS = re.compile(r"(?:loss|validation) ([0-9.]+)")
+_LOSS = re.compile(r"(?:loss|validation) (\S+)")
 _COLUMNS = ("case", "compared, both sides", "loading", "training", "comparing", "in copies", "scratch", "whole case")
 
 
@@ -109,8 +110,8 @@ def _training(found: Mapping[str, Any], gate: Mapping[str, Any], rows: Sequence[
     return f"| {' | '.join(cells)} |"
 
 
-def _rows(name: str) -> list[dict[str, str]]:
-    with (TRAININGS / name).open(encoding="utf-8", newline="") as stream:
+def _rows(path: Path) -> list[dict[str, str]]:
+    with path.open(encoding="utf-8", newline="") as stream:
         return list(csv.DictReader(stream))
 
 
@@ -126,7 +127,7 @@ def _durations(allocations: Sequence[Mapping[str, str]]) -> str:
 def trainings() -> str:
     """Return the table of the trainings, and how long they took."""
     verdict = json.loads((TRAININGS / "convergence.verdict.json").read_text(encoding="utf-8"))
-    rows = _rows("convergence.csv")
+    rows = _rows(TRAININGS / "convergence.csv")
     gates = {gate["subject"]: gate for gate in verdict["gates"] if gate["family"] == "convergence"}
     found = verdict["observations"]["convergence"]["recipes"]
     columns = ("recipe", "native", "fast", "mean difference", "SD", "upper bound", "finding", "native", "fast", "ratio")
@@ -135,9 +136,14 @@ def trainings() -> str:
         f"|---|{'---:|' * (len(columns) - 1)}",
         *(_training(one, gates[one["recipe"]], rows) for one in found),
         "",
-        _durations(_rows("allocations.csv")),
+        _durations(_rows(TRAININGS / "allocations.csv")),
     )
     return "\n".join((*lines, ""))
+
+
+def _machine(on: Mapping[str, Any]) -> str:
+    load = f"{on['load_1min']:.1f}"
+    return f"Machine: {on['cpu']}, {on['processors']} processors; Python {on['python']}; load when it began: {load}."
 
 
 def _verified(one: Mapping[str, Any]) -> str:
@@ -156,9 +162,8 @@ def _verified(one: Mapping[str, Any]) -> str:
 def verification() -> str:
     """Return the table of what verification costs."""
     found = json.loads((VERIFICATION / "bench_verify.json").read_text(encoding="utf-8"))
-    on, load = found["machine"], f"{found['machine']['load_1min']:.1f}"
     lines = (
-        f"Machine: {on['cpu']}, {on['processors']} processors; Python {on['python']}; load when it began: {load}.",
+        _machine(found["machine"]),
         "",
         "| | files | measured | limit | |",
         "|---|---:|---:|---:|---|",
@@ -181,9 +186,8 @@ def _collected(one: Mapping[str, Any]) -> str:
 def collection() -> str:
     """Return the table of what a large campaign costs."""
     found = json.loads((COLLECTION / "bench_collect.json").read_text(encoding="utf-8"))
-    on, load = found["machine"], f"{found['machine']['load_1min']:.1f}"
     lines = (
-        f"Machine: {on['cpu']}, {on['processors']} processors; Python {on['python']}; load when it began: {load}.",
+        _machine(found["machine"]),
         "",
         "| | measured | limit | |",
         "|---|---:|---:|---|",
@@ -216,6 +220,8 @@ def _exchanged(receipt: Mapping[str, Any]) -> str:
 def _losses(text: str) -> str:
     one, two = ([float(found) for found in _LOSS.findall(part)] for part in text.split("processes:")[1:])
     worst = max(abs(a - b) for a, b in zip(one, two, strict=True))
+    if not all(map(math.isfinite, (*one, *two))):
+        raise ValueError(f"{PROCESSES / 'losses.txt'}: a loss is no finite number")
     return f"Of {len(one)} losses in nats per byte the most different ones are {worst:.4f} apart (`losses.txt`)."
 
 
@@ -223,8 +229,7 @@ def processes() -> str:
     """Return what one process and two on two GPUs did."""
     start = json.loads((PROCESSES / "pair.start.json").read_text(encoding="utf-8"))
     receipt = json.loads((PROCESSES / "pair.receipt.json").read_text(encoding="utf-8"))
-    with (PROCESSES / "pairs.csv").open(encoding="utf-8", newline="") as stream:
-        rows = list(csv.DictReader(stream))
+    rows = _rows(PROCESSES / "pairs.csv")
     devices, versions = start["devices"], receipt["sides"][0]["versions"]
     columns = ("", "", *("1 process", "2 processes", "efficiency") * 2)
     lines = (
@@ -242,14 +247,13 @@ def processes() -> str:
 
 def _backends(sides: Mapping[str, Mapping[str, Any]], shape: str) -> str:
     cells = [shape]
-    for side in ("native", "fast"):
-        one = sides.get(side)
+    for one in map(sides.get, ("native", "fast")):
         cells += (
             [f"{one['tokens_per_s']:,}", f"{one['tflop_per_s']:.0f}", f"{one['peak_reserved_gib']:.1f}"]
             if one
             else [""] * 3
         )
-    both = len(sides) == len(("native", "fast"))
+    both = {"native", "fast"} <= sides.keys()
     cells.append(f"{sides['fast']['tokens_per_s'] / sides['native']['tokens_per_s']:.2f}" if both else "")
     return f"| {' | '.join(cells)} |"
 
