@@ -16,6 +16,7 @@ import argparse
 import contextlib
 import io
 import json
+import math
 import os
 import random
 import re
@@ -106,12 +107,7 @@ def flop_per_token(config: Any) -> int:
     """6 N + 6 L d T."""
     from tinylm import model  # noqa: PLC0415  # the parent does without torch
 
-    num_parameters = 0
-    for shape in model.parameter_shapes(config).values():
-        size = 1
-        for length in shape:
-            size *= length
-        num_parameters += size
+    num_parameters = sum(map(math.prod, model.parameter_shapes(config).values()))
     return int(6 * num_parameters + 6 * config.shape.layers * config.shape.width * config.context)
 
 
