@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -16,6 +14,7 @@ from campaign.planning.assumed import read_assumed
 from campaign.planning.matrix import expand
 from campaign.planning.plan import Assumptions, make_plan
 from campaign.planning.protocol import build_protocol, departures
+from tests.support.cli import expect
 from tinylm.config import read_config
 
 FOLDER = Path(__file__).parents[3] / "examples" / "h200"
@@ -137,9 +136,7 @@ def test_the_three_workloads_for_a_cpu_are_one_of_each_category() -> None:
 
 
 def plan(*arguments: str) -> str:
-    program = "from campaign.cli.main import run; run()"
-    command = [sys.executable, "-c", program, "plan", MATRIX.name, *arguments]
-    return subprocess.run(command, cwd=FOLDER, check=True, capture_output=True, text=True).stdout
+    return expect(0, "plan", MATRIX.name, *arguments, cwd=FOLDER)
 
 
 def test_the_whole_is_planned() -> None:
