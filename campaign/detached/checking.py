@@ -40,13 +40,17 @@ class Staged:
     bundle: str
     """Its id."""
 
+    def name(self, path: Path) -> str:
+        """Return the path in the home of a path of the staging folder."""
+        return path.relative_to(self.paths.root).as_posix()
+
     def holds(self, path: Path) -> bool:
         """Return whether a path of the staging folder came back."""
-        return path.relative_to(self.paths.root).as_posix() in self.files
+        return self.name(path) in self.files
 
     def below(self, folder: Path) -> dict[str, str]:
         """Return what came back, or was left, below a folder: paths in the home by paths in the folder."""
-        prefix = f"{folder.relative_to(self.paths.root).as_posix()}/"
+        prefix = f"{self.name(folder)}/"
         return {path.removeprefix(prefix): path for path in (*self.files, *self.left) if path.startswith(prefix)}
 
 
@@ -57,8 +61,6 @@ class Checked:
     receipts: dict[str, str] = field(default_factory=dict)
     begun: list[str] = field(default_factory=list)
     records: dict[str, str] = field(default_factory=dict)
-    ended: set[str] = field(default_factory=set)
-    """Allocations in which nothing more is made."""
     left: dict[str, tuple[str, int]] = field(default_factory=dict)
     """What stayed on the machine of that which receipts and lists name."""
     findings: list[Finding] = field(default_factory=list)
@@ -110,7 +112,7 @@ def _check_allocation(staged: Staged, planned: acts.IntendedAllocation, checked:
         return
     try:
         calls = _check_calls(staged, folder, planned.allocation, checked)
-        receipts = {_name(one): files.sha256_regular(_attempt(staged, one).receipt) for one in sealed}
+        receipts = {_name(one): staged.files[staged.name(_attempt(staged, one).receipt)][0] for one in sealed}
         if staged.holds(folder.ended):
             _check_ended(folder, planned, receipts, checked)
         _check_called(folder, calls, receipts, checked)
@@ -119,12 +121,10 @@ def _check_allocation(staged: Staged, planned: acts.IntendedAllocation, checked:
         return
     checked.receipts |= receipts
     checked.begun += [_name(one) for one in begun if _name(one) not in receipts]
-    own = (folder.started, folder.ended, *(path for path in _call_paths(folder, len(calls))))
-    for path in filter(staged.holds, own):
-        name = path.relative_to(staged.paths.root).as_posix()
+    own = (folder.started, folder.ended, *_call_paths(folder, len(calls)))
+    for name in map(staged.name, filter(staged.holds, own)):
         checked.records[name] = staged.files[name][0]
-    claimed = {*own, folder.log}
-    checked.claimed |= {path.relative_to(staged.paths.root).as_posix() for path in claimed}
+    checked.claimed |= {staged.name(path) for path in (*own, folder.log)}
 
 
 def _attempt(staged: Staged, one: acts.IntendedAttempt) -> AttemptPaths:
@@ -182,7 +182,6 @@ def _check_ended(
     for name in sorted({*ended.receipts, *receipts}):
         if contradiction := ended.contradiction(name, receipts.get(name, "")):
             checked.wrong(str(folder.ended), f"{name}: {contradiction}")
-    checked.ended.add(planned.allocation)
 
 
 def _check_called(
@@ -361,7 +360,7 @@ def _sealed(staged: Staged, checked: Checked, history: acts.History, home: HomeP
     for one in checked.tries:
         if one.sealed is not None:
             yield Sealed(
-                where=one.folder.receipt.relative_to(staged.paths.root).as_posix(),
+                where=staged.name(one.folder.receipt),
                 owner=one.key.slot.partition("/")[0],
                 allocation=one.attempt.allocation,
                 receipt=one.sealed.receipt,

@@ -10,16 +10,17 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from campaign import files
 from campaign.collection.sealed import Finding, TamperedError
 from campaign.detached.checking import Checked, Staged, check_staged
-from campaign.detached.results import Brought, Source, clear, opened
+from campaign.detached.results import Brought, Source, opened
 from campaign.documents import Bundle
 from campaign.errors import EvidenceError, StateError
+from campaign.freezing.staging import remove_tree
 from campaign.frozen import check_recorded, read_frozen
 from campaign.keys import AttemptKey
 from campaign.paths import HomePaths
@@ -153,18 +154,18 @@ class _staging:  # noqa: N801 - a context manager, used like a function
         """Fill the folder and return it."""
         folder = self._paths.incoming
         with files.writing(folder):
-            clear(folder)
+            remove_tree(folder)
             folder.mkdir(parents=True)
         try:
             self._fill(HomePaths(folder))
         except BaseException:
-            clear(folder)
+            remove_tree(folder)
             raise
         return HomePaths(folder)
 
     def __exit__(self, *_: object) -> None:
         """Remove what was not moved out of it."""
-        clear(self._paths.incoming)
+        remove_tree(self._paths.incoming)
 
     def _fill(self, staging: HomePaths) -> None:
         for path in self._source.brought.files:
@@ -205,7 +206,7 @@ def _find_late(history: acts.History, staged: Staged, checked: Checked) -> tuple
     for name in sorted({*before.begun} & {*checked.receipts} if before is not None else ()):
         key = AttemptKey.parse(name)
         folder = staged.paths.attempt(key.slot, key.attempt, key.segment)
-        found.append(f"{folder.root.relative_to(staged.paths.root).as_posix()}/")
+        found.append(f"{staged.name(folder.root)}/")
         if later := [one for one in history.slots[key.slot] if one > key]:
             what = f"came back without one before, and {min(later).receipt_name} was planned since: it is too late"
             checked.wrong(str(folder.receipt), what)
@@ -222,10 +223,7 @@ def _compare(paths: HomePaths, staged: Staged, checked: Checked, late: tuple[str
         late: Folders of attempts of which the home has what a copy caught while they ran.
     """
     fresh = []
-    logs = {
-        staged.paths.allocation(one.allocation).log.relative_to(staged.paths.root).as_posix()
-        for one in staged.submission.intent.allocations
-    }
+    logs = {staged.name(staged.paths.allocation(one.allocation).log) for one in staged.submission.intent.allocations}
     start_name = paths.attempt("any", 1, 0).start.name
     for path, (sha256, _) in staged.files.items():
         there = paths.root / path
@@ -233,7 +231,7 @@ def _compare(paths: HomePaths, staged: Staged, checked: Checked, late: tuple[str
             fresh.append(path)
             continue
         try:
-            if files.sha256_regular(there) == sha256:
+            if _is_one_file(there, staged.paths.root / path) or files.sha256_regular(there) == sha256:
                 continue
             is_longer = path in logs and _goes_on(there, staged.paths.root / path)
             is_longer |= path.startswith(late) and there.name != start_name
@@ -244,9 +242,18 @@ def _compare(paths: HomePaths, staged: Staged, checked: Checked, late: tuple[str
             fresh.append(path)
         elif not (path in logs and _goes_on(staged.paths.root / path, there)):
             checked.wrong(str(there), "it is there already, and is another one than what came back now")
-    ended = {staged.paths.allocation(one.allocation).ended for one in staged.submission.intent.allocations}
-    last = {one.relative_to(staged.paths.root).as_posix() for one in ended}
+    last = _endings(staged)
     return sorted(fresh, key=lambda path: (path in last, path))
+
+
+def _endings(staged: Staged) -> set[str]:
+    """Return where each allocation of the bundle says that nothing more is made in it, by path in the home."""
+    return {staged.name(staged.paths.allocation(one.allocation).ended) for one in staged.submission.intent.allocations}
+
+
+def _is_one_file(there: Path, staged: Path) -> bool:
+    """Return whether two names are of one file: it was hashed before it was linked, and is not hashed again."""
+    return os.path.samestat(there.lstat(), staged.lstat())
 
 
 def _goes_on(short: Path, long: Path) -> bool:
@@ -317,8 +324,6 @@ def _act(paths: HomePaths, history: acts.History, staged: Staged, checked: Check
     begun = {*(before.begun if before else ()), *checked.begun} - set(receipts)
     records = {**(before.records if before else {}), **checked.records}
     left = {**(before.left if before else {}), **checked.left}
-    ended = {paths.allocation(one.allocation).ended for one in staged.submission.intent.allocations}
-    is_whole = all(one.relative_to(paths.root).as_posix() in records for one in ended)
     act = acts.Ingested(
         submission=key,
         bundle=staged.bundle,
@@ -326,16 +331,12 @@ def _act(paths: HomePaths, history: acts.History, staged: Staged, checked: Check
         begun=tuple(sorted(begun)),
         records=dict(sorted(records.items())),
         left={path: what for path, what in sorted(left.items()) if not os.path.lexists(paths.root / path)},
-        complete=is_whole,
+        complete=_endings(staged) <= set(records),
         source_sha256=brought.source_sha256,
     )
-    is_same = before is not None and replace_source(act, before) == before
-    return before if is_same and before is not None else act
-
-
-def replace_source(act: acts.Ingested, other: acts.Ingested) -> acts.Ingested:
-    """Return an act as if it rested on what another one did: an older copy, of which nothing is new, is no news."""
-    return act.replace(source_sha256=other.source_sha256)
+    if before is not None and act.replace(source_sha256=before.source_sha256) == before:
+        return before  # an older copy, of which nothing is new, is no news
+    return act
 
 
 def _settle(desk: Desk, ledger: ledgers.Ledger, submission: acts.Submission) -> tuple[str, ...]:
@@ -419,7 +420,9 @@ def find_bundle(history: acts.History, bundle: str) -> acts.Submission:
     Raises:
         StateError: There is none, or there are several.
     """
-    known = bundles(history.submissions)
+    known = {
+        one.submitted.job: one for one in history.submissions.values() if one.submitted is not None and one.is_detached
+    }
     found = [one for name, one in known.items() if bundle and name.startswith(bundle)]
     if len(found) != 1:
         raise StateError(
@@ -428,12 +431,3 @@ def find_bundle(history: acts.History, bundle: str) -> acts.Submission:
             hint="campaign status lists the bundles that are away",
         )
     return found[0]
-
-
-def bundles(submissions: Mapping[str, acts.Submission]) -> dict[str, acts.Submission]:
-    """Return the submissions that are bundles, by the bundle's id."""
-    return {one.submitted.job: one for one in _detached(submissions.values()) if one.submitted is not None}
-
-
-def _detached(submissions: Iterable[acts.Submission]) -> Iterator[acts.Submission]:
-    yield from (one for one in submissions if one.is_detached)

@@ -10,7 +10,6 @@ import errno
 import hashlib
 import os
 import re
-import shutil
 import tarfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -303,20 +302,3 @@ def _write(stream: IO[bytes], target: Path, listed: tuple[str, int], path: str) 
     if (digest.hexdigest(), size) != listed:
         what = f"{size} bytes with SHA-256 {digest.hexdigest()}, listed are {listed[1]} with {listed[0]}"
         raise EvidenceError(what, where=path, hint=_HINT)
-
-
-def clear(folder: Path) -> None:
-    """Remove what an ingestion that was killed, or this one, left in its staging folder.
-
-    Raises:
-        InfrastructureError: It cannot be removed.
-    """
-    if not os.path.lexists(folder):
-        return
-    try:
-        if folder.is_symlink() or not folder.is_dir():
-            folder.unlink()
-        else:
-            shutil.rmtree(folder)
-    except OSError as error:
-        raise files.refusal(error, folder, "cannot be removed") from error

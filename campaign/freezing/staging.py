@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from campaign import files
-from campaign.errors import InfrastructureError, StateError
+from campaign.errors import StateError
 from campaign.paths import HomePaths
 
 
@@ -127,4 +127,4 @@ def remove_tree(path: Path) -> None:
             Path(folder).chmod(0o700)
         shutil.rmtree(path)
     except OSError as error:
-        raise InfrastructureError(f"cannot be removed: {error.strerror}", where=str(path)) from error
+        raise files.refusal(error, path, "cannot be removed") from error
