@@ -268,6 +268,11 @@ class TransportPaths:
         return self.root / f"{job}_0_log.out"
 
 
+def _attempt_place(slot: str, number: int, segment: int) -> str:
+    """Return the folder of an attempt, or of one segment of an attempt at a run, as text relative to the home."""
+    return f"attempts/{slot}/{number}/segments/{segment}" if segment else f"attempts/{slot}/{number}"
+
+
 @dataclass(frozen=True, slots=True)
 class HomePaths:
     """One campaign home."""
@@ -359,13 +364,12 @@ class HomePaths:
 
     def attempt(self, slot: str, number: int, segment: int = 0) -> AttemptPaths:
         """Return the paths of one attempt, or of one segment of an attempt at a run."""
-        place = f"attempts/{slot}/{number}/segments/{segment}" if segment else f"attempts/{slot}/{number}"
-        return AttemptPaths(self.root / place)
+        return AttemptPaths(self.root / _attempt_place(slot, number, segment))
 
     def attempt_documents(self, slot: str, number: int, segment: int = 0) -> tuple[str, str]:
         """Return start.json and receipt.json of an attempt as text: each look reads those of every attempt."""
-        place = f"attempts/{slot}/{number}/segments/{segment}" if segment else f"attempts/{slot}/{number}"
-        return f"{self.root}/{place}/{_START}", f"{self.root}/{place}/{_RECEIPT}"
+        folder = f"{self.root}/{_attempt_place(slot, number, segment)}"
+        return f"{folder}/{_START}", f"{folder}/{_RECEIPT}"
 
     @property
     def incoming(self) -> Path:

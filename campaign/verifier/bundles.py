@@ -102,13 +102,9 @@ def _check_open(facts: Facts, history: History, submission: Submission, check: C
             else:
                 check.tampered(folder, f"{what}, and the campaign was closed in line {history.closed.seq}")
     if found is None:
-        line, end = submission.submitted[-1].seq, _end(history, submission)
+        line, given_up = submission.submitted[-1].seq, history.given_up(submission)
+        end = f", and was abandoned in line {given_up}" if given_up else ""
         check.remark(f"bundle {submission.bundle} (line {line}) never came back{end}: nobody knows what was made of it")
-
-
-def _end(history: History, submission: Submission) -> str:
-    given_up = [history.cancelled[name] for name in submission.allocations if name in history.cancelled]
-    return f", and was abandoned in line {given_up[0]}" if given_up else ""
 
 
 def _faults_of_late(history: History) -> Faults:

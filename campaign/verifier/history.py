@@ -176,6 +176,10 @@ class History:
         """
         return min((one.seq for one in (self.seen.get(name), self.ended.get(name)) if one is not None), default=0)
 
+    def given_up(self, submission: Submission) -> int:
+        """Return the ledger's number of the act that abandoned a bundle; 0 if none did."""
+        return next((self.cancelled[name] for name in submission.allocations if name in self.cancelled), 0)
+
     def slots(self) -> dict[str, list[Planned]]:
         """Return what was planned at each slot, in the ledger's order."""
         found: dict[str, list[Planned]] = {}
@@ -393,9 +397,8 @@ def _note_ingested(history: History, entry: Entry, data: Node) -> None:
     if submission is None or not submission.bundle:
         raise data.wrong(f"says that something came back of {key}, which is no bundle")
     data["bundle"].must_be(submission.bundle, f"the ledger's line {submission.submitted[-1].seq}")
-    given_up = [history.cancelled[name] for name in submission.allocations if name in history.cancelled]
-    if given_up:
-        raise data.wrong(f"takes in results of a bundle that was abandoned in line {given_up[0]}")
+    if given_up := history.given_up(submission):
+        raise data.wrong(f"takes in results of a bundle that was abandoned in line {given_up}")
     data["source_sha256"].as_digest()
     found = Ingested(
         seq=entry.seq,
