@@ -541,9 +541,10 @@ def _segment_values(record: AttemptRecord) -> Iterator[dict[str, Any]]:
 
 def insert_attempts(session: Session, records: Sequence[AttemptRecord]) -> None:
     """Store attempts that are not stored yet."""
-    with loading(session) as loader:
-        for record in records:
-            loader.add(record)
+    loader = Loader(session)
+    for record in records:
+        loader.add(record)
+    loader.finish()
 
 
 _ATTEMPTS_AT_ONCE = 16
@@ -551,10 +552,13 @@ _ATTEMPTS_AT_ONCE = 16
 
 
 class Loader:
-    """Stores attempts that are not stored yet, many at once, since a campaign has thousands; see `loading`."""
+    """Stores attempts that are not stored yet, many at once, since a campaign has thousands.
+
+    What is kept back is stored at the end, and then indexes are made: see `finish`.
+    """
 
     def __init__(self, session: Session) -> None:
-        """Prepare; use `loading` instead."""
+        """Prepare for attempts of one session's cache."""
         self._session = session
         self._waiting: list[AttemptRecord] = []
         self._insertions = {file: bulk.Insertion(session, table) for file, table in ROWS.items()}
@@ -589,14 +593,6 @@ class Loader:
             for file, rows in record.tables.items():
                 self._insertions[file].add(bulk.flat_values(formats.TABLES[file], record.key, rows))
         self._waiting = []
-
-
-@contextmanager
-def loading(session: Session) -> Iterator[Loader]:
-    """Store attempts one after the other; what is kept back is stored at the end, and then indexes are made."""
-    loader = Loader(session)
-    yield loader
-    loader.finish()
 
 
 def _table_of(model: type[Base]) -> Table:
