@@ -160,10 +160,6 @@ def _attempts(collection: Collection, owners: Sequence[str], history: acts.Histo
     ]
 
 
-def _starts(collection: Collection, owners: Sequence[str]) -> dict[AttemptKey, documents.Start]:
-    return {key: own for key, own in collection.starts_read.items() if key.slot.partition("/")[0] in owners}
-
-
 def _side(side: documents.Side, name: str, frozen: documents.Entry) -> dict[str, object]:
     return {**side.to_json(), "id": name, "frozen_seq": frozen.seq, "frozen_at": frozen.at}
 
@@ -199,7 +195,8 @@ def build_provenance(
     owners = ("baseline", candidate)
     history = acts.fold(chain.entries)
     attempts = _attempts(collection, owners, history)
-    starts = list(_starts(collection, owners).values())
+    starts_by_key = {key: own for key, own in collection.starts_read.items() if key.slot.partition("/")[0] in owners}
+    starts = list(starts_by_key.values())
     by_key = {key: own for key, own in collection.receipts_read.items() if key.slot.partition("/")[0] in owners}
     receipts = list(by_key.values())
     planned = {documents.slot_for(slot.slot, candidate): slot.workload for slot in frozen.protocol.slots}
@@ -245,9 +242,7 @@ def build_provenance(
             "baseline_sealed_seq": _baseline_sealed_seq(frozen, cut.entries, collection.receipts_read),
         },
         "bundles": [one.to_json() for one in bundle_summaries(chain.entries, history)],
-        "shared_boots": [
-            one.to_json() for one in shared_boots(_starts(collection, owners), frozen, candidate, history)
-        ],
+        "shared_boots": [one.to_json() for one in shared_boots(starts_by_key, frozen, candidate, history)],
         "fallback": fallback.to_json() if fallback is not None else None,
         "other_candidates": [
             {"id": name, "frozen_seq": seq, "frozen_at": chain.entries[seq - 1].at, "outcome": outcomes.get(name)}
