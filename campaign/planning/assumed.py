@@ -11,12 +11,12 @@ import math
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, Strict, ValidationError
 
+from campaign.config.slices import is_named
 from campaign.config.values import Patterns, Text
 from campaign.documents import Calibration, ThroughputRules
 from campaign.errors import ConfigError
@@ -139,7 +139,7 @@ _HINT = "docs/config.md lists the keys of a file of assumptions"
 
 
 def _last(path: Path, sides: Sequence[AssumedSide], side: str, name: str) -> AssumedSide:
-    found = [one for one in sides if one.side == side and any(fnmatchcase(name, pattern) for pattern in one.trained)]
+    found = [one for one in sides if one.side == side and is_named(name, one.trained)]
     if not found:
         raise ConfigError(
             f"nothing is assumed of {name}, {side}", where=str(path), hint=f'[[side]] side = "{side}", trained = ["*"]'
@@ -180,5 +180,5 @@ def _calibration(one: AssumedSide, targets: int, rules: ThroughputRules, *, is_r
 def _cases(cases: Sequence[AssumedCase], names: Sequence[str]) -> Iterator[tuple[tuple[str, str], float]]:
     for one in cases:
         for name in names:
-            if any(fnmatchcase(name, pattern) for pattern in one.workloads):
+            if is_named(name, one.workloads):
                 yield (one.kind, name), one.seconds

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from fnmatch import fnmatchcase
 
+from campaign.config.slices import is_named
 from campaign.documents import Slot
 from campaign.planning.assumed import Machine
 from campaign.planning.calibration import CASE_KINDS, about_seconds
@@ -62,7 +62,7 @@ def make_budget(source: str, slots: Sequence[Slot], case: Case, machines: Sequen
         case: The rules and what is known.
         machines: What they are divided among, if anything.
     """
-    seconds = {slot.slot: slot_seconds(case, slot) for slot in slots}
+    seconds = {slot.slot: _slot_seconds(case, slot) for slot in slots}
     if any(value is None for value in seconds.values()):
         return None
     known = {name: value for name, value in seconds.items() if value is not None}
@@ -75,16 +75,15 @@ def make_budget(source: str, slots: Sequence[Slot], case: Case, machines: Sequen
     )
 
 
-def slot_seconds(case: Case, slot: Slot) -> float | None:
+def _slot_seconds(case: Case, slot: Slot) -> float | None:
     """Return how long a slot takes, the start of its sides included; None while that is not known."""
     about_s = about_seconds(case.throughput, case.numerical, slot, case.known, trained=case.trained)
     if about_s is None:
         return None
     if slot.kind in CASE_KINDS and (slot.kind, slot.workload) in case.known.case_s:
         return about_s  # a case's own seconds are those of all of it
-    sides = ["candidate" if name == "candidate" else "baseline" for name in slot.order]
     starts = 2 if slot.kind == "pilot" and slot.workload in case.twice else 1
-    return about_s + starts * sum(case.known.besides_s.get((side, slot.workload), 0.0) for side in sides)
+    return about_s + starts * case.known.besides(slot)
 
 
 def _rows(slots: Sequence[Slot], seconds: dict[str, float], machines: Sequence[Machine]) -> Iterator[BudgetRow]:
@@ -107,8 +106,7 @@ def _rows(slots: Sequence[Slot], seconds: dict[str, float], machines: Sequence[M
 
 def machine_of(slot: Slot, machines: Sequence[Machine]) -> str:
     """Return the name of the first machine that names a slot; empty if none does."""
-    named = (one.name for one in machines if any(fnmatchcase(slot.slot, pattern) for pattern in one.slots))
-    return next(named, "")
+    return next((one.name for one in machines if is_named(slot.slot, one.slots)), "")
 
 
 def _machine_row(machine: Machine, rows: Sequence[BudgetRow]) -> MachineRow:

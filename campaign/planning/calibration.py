@@ -62,6 +62,10 @@ class Experience:
     besides_s: Mapping[tuple[str, str], float] = field(default_factory=dict)
     """Seconds of a pilot beside set-up and calibration, such as imports, by side and workload."""
 
+    def besides(self, slot: Slot) -> float:
+        """Return such seconds of all sides of a slot; 0 for a side of which they are not known."""
+        return sum(self.besides_s.get((side, slot.workload), 0.0) for side in _sides_of(slot))
+
 
 def about_seconds(
     rules: ThroughputRules,
@@ -88,8 +92,7 @@ def about_seconds(
     """
     if slot.kind not in (*BOUNDED_KINDS, *CASE_KINDS, RUN_KIND):
         return None
-    sides = ["baseline" if side == "baseline_again" else side for side in slot.order]
-    found = [known.calibrations.get((side, slot.workload)) for side in sides]
+    found = [known.calibrations.get((side, slot.workload)) for side in _sides_of(slot)]
     usable = [calibration for calibration in found if calibration is not None and calibration.updates_per_s > 0]
     if len(usable) < len(found):
         return None
@@ -102,6 +105,10 @@ def about_seconds(
         return startup_s + len(usable) * float(rules.pilot_s) + sum(_about_saving(one) for one in usable)
     updates = rules.windows * updates_per_window(rules, [calibration.updates_per_s for calibration in usable])
     return startup_s + sum(updates / calibration.updates_per_s for calibration in usable)
+
+
+def _sides_of(slot: Slot) -> list[str]:
+    return ["baseline" if side == "baseline_again" else side for side in slot.order]
 
 
 def _about_run(rules: ConvergenceRules, slot: Slot, found: Calibration, segment_s: float) -> float | None:

@@ -140,8 +140,7 @@ def _about(case: Case, slot: Slot) -> float | None:
         return None
     if slot.kind == RUN_KIND:
         about_s *= 1 - case.behind.get(slot.slot, 0) / case.updates[slot.workload]
-    sides = ["candidate" if name == "candidate" else "baseline" for name in slot.order]
-    return about_s + sum(case.known.besides_s.get((side, slot.workload), 0.0) for side in sides)
+    return about_s + case.known.besides(slot)
 
 
 def _bound_seconds(case: Case, slot: Slot) -> float:
