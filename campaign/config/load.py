@@ -55,8 +55,9 @@ def _chooses(raw: bytes, path: Path, chosen: str) -> bool:
             hint=f"take the line {slices.CHOICE} = ... out of the file, or ask for none",
         )
     known = values.get(slices.TABLES)
-    if not isinstance(known, dict) or chosen not in known:
-        raise ConfigError(f"there is no slice {chosen!r}", where=str(path), hint=matrix.suggest(chosen, known or ()))
+    names = known if isinstance(known, dict) else {}
+    if chosen not in names:
+        raise ConfigError(f"there is no slice {chosen!r}", where=str(path), hint=matrix.suggest(chosen, names))
     return own is not None
 
 

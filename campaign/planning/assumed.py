@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 import tomllib
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -102,6 +103,7 @@ def read_assumed(path: Path, expansion: Expansion, rules: ThroughputRules) -> As
         ConfigError: The file cannot be read, says something impossible, or says nothing of a workload or recipe.
     """
     file = _read(path)
+    _check_machines(path, file.machine)
     configs: dict[str, Mapping[str, Any]] = {one.name: one.config for one in expansion.workloads}
     configs |= {one.name: one.config for one in expansion.recipes}
     recipes = {one.name for one in expansion.recipes}
@@ -136,6 +138,14 @@ def _read(path: Path) -> AssumedFile:
 
 
 _HINT = "docs/config.md lists the keys of a file of assumptions"
+
+
+def _check_machines(path: Path, machines: Sequence[Machine]) -> None:
+    twice = [name for name, number in Counter(one.name for one in machines).items() if number > 1]
+    if twice:
+        raise ConfigError(
+            f"several machines are named {twice[0]!r}, and each would count the slots of all", where=str(path)
+        )
 
 
 def _last(path: Path, sides: Sequence[AssumedSide], side: str, name: str) -> AssumedSide:

@@ -488,7 +488,7 @@ def _recipes(config: Config, workloads: Sequence[documents.Workload]) -> tuple[d
     names = {workload.name: "workload" for workload in workloads}
     configs: dict[str, str] = {}
     recipes = []
-    if config.part is not None and config.recipe:
+    if config.part is not None and (config.recipe or "recipes" in config.part.model_fields_set):
         _check_patterns(config, "recipes", [recipe.name for recipe in config.recipe])
     for number, recipe in enumerate(config.recipe):
         if config.part is not None and not is_named(recipe.name, config.part.recipes):

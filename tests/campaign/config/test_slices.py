@@ -134,6 +134,22 @@ def test_an_unknown_slice_is_refused_with_the_closest_name(tmp_path: Path, in_fi
     assert "some" in caught.value.hint
 
 
+def test_no_slice_is_found_where_slices_are_no_table(tmp_path: Path) -> None:
+    path = tmp_path / "campaign.toml"
+    path.write_text("slices = 5\n" + TEXT.partition("[slices")[0])
+    with pytest.raises(ConfigError, match="there is no slice 'some'") as caught:
+        load_config(path, "some")
+    assert caught.value.hint == "none is declared"
+
+
+def test_recipes_that_a_slice_names_must_be_there_even_if_the_file_has_none() -> None:
+    start, _, end = TEXT.replace('assumed_sd = "0.001"\nassumed_sd_source = "a guess"\n', "").partition("[[recipe]]")
+    without = start.replace("[convergence]\n", "") + "[slices" + end.partition("[slices")[2]
+    with pytest.raises(ConfigError, match="no recipe is named 'sec"):
+        parse(without, "some")
+    assert names(parse(without.replace('recipes = ["sec*"]\n', ""), "some")) == ("20m-b4", "20m-b16", "single")
+
+
 def test_two_slices_of_one_file_are_two_configurations() -> None:
     assert differing_tables(parse(TEXT, "some"), parse(TEXT, "some")) == ()
     differing = differing_tables(parse(TEXT, "some"), parse(TEXT, "cpu"))
@@ -164,16 +180,19 @@ def test_a_slice_that_is_not_chosen_may_set_known_tables_only() -> None:
     assert "a slice cannot set 'executoin'" in refuse("execution.device", "executoin.device", "some").what
 
 
-def test_an_error_about_what_a_slice_sets_points_there(tmp_path: Path) -> None:
-    path = tmp_path / "campaign.toml"
-    for text in (TEXT, TEXT.replace('matrix.axes.size = ["tiny"]', "matrix.axes.size = []")):
-        wrong = text.replace('execution.device = "cpu"', 'execution.device = "cpo"') if text == TEXT else text
-        path.write_text(wrong)
-        with pytest.raises(ConfigError) as caught:
-            load_config(path, "cpu")
-        marked = 'execution.device = "cpo"' if text == TEXT else "matrix.axes.size = []"
-        line = wrong.splitlines().index(marked) + 1
-        assert caught.value.where.startswith(f"{path}:{line}:")
+@pytest.mark.parametrize(
+    ("right", "wrong"),
+    [
+        ('execution.device = "cpu"', 'execution.device = "cpo"'),
+        ('matrix.axes.size = ["tiny"]', "matrix.axes.size = []"),
+    ],
+)
+def test_an_error_about_what_a_slice_sets_points_there(tmp_path: Path, right: str, wrong: str) -> None:
+    path, text = tmp_path / "campaign.toml", TEXT.replace(right, wrong)
+    path.write_text(text)
+    with pytest.raises(ConfigError) as caught:
+        load_config(path, "cpu")
+    assert caught.value.where.startswith(f"{path}:{text.splitlines().index(wrong) + 1}:")
 
 
 def test_an_error_about_what_a_slice_leaves_alone_points_at_the_files_own_line(tmp_path: Path) -> None:

@@ -201,6 +201,7 @@ def test_a_slot_goes_to_the_first_machine_that_names_it() -> None:
         ('source = "a guess"', "", "source"),
         ("seconds = 60", "seconds = -60", "case.0.seconds"),
         ("[[case]]", "[[case", "not valid TOML"),
+        ('name = "second"', 'name = "first"', "several machines are named 'first'"),
     ],
 )
 def test_assumptions_that_cannot_be_are_refused(tmp_path: Path, old: str, new: str, message: str) -> None:
