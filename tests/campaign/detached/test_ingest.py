@@ -395,6 +395,22 @@ def _other_boot(made: Handmade) -> None:
     edit(made.paths.home.allocation("a0001").call(1), {"boot_id": "another"})
 
 
+def _other_host(made: Handmade) -> None:
+    edit(made.paths.home.allocation("a0001").call(1), {"host": "another"})
+
+
+def _call_of_another(made: Handmade) -> None:
+    edit(made.paths.home.allocation("a0001").call(1), {"allocation": "a0002"})
+
+
+def _end_of_another_call(made: Handmade) -> None:
+    edit(made.paths.home.allocation("a0001").call_ended(1), {"number": 2})
+
+
+def _end_of_another(made: Handmade) -> None:
+    edit(made.paths.home.allocation("a0001").ended, {"allocation": "a0002"})
+
+
 def _started_elsewhere(made: Handmade) -> None:
     edit(made.paths.home.allocation("a0001").started, {"job": replace_id(made, "f" * 24)})
 
@@ -468,6 +484,10 @@ def _document(made: Handmade) -> None:
         (_removed_attempt, "there is none"),
         (_removed_calls, "no call of the allocation is there"),
         (_other_boot, "an allocation is one machine"),
+        (_other_host, "an allocation is one machine"),
+        (_call_of_another, "is not the 1. call of a0001 in this bundle"),
+        (_end_of_another_call, "is not of the 1. call of a0001"),
+        (_end_of_another, "is that of allocation a0002"),
         (_started_elsewhere, "is not of a0001 in bundle"),
         (_stranger, "mine.txt: nothing that the bundle was written for leaves this: added"),
         (_another_attempt, "sync-b4/2/receipt.json: nothing that the bundle was written for leaves this"),
@@ -496,6 +516,46 @@ def test_a_receipt_that_no_call_wrote_is_refused(home: Home, pilots: Handmade) -
     there = pilots.there()
     there.run(pilots.slots["a0001"][1], 1, "a0001")
     assert "no call wrote the receipt" in refused(home, pilots.paths.root)
+
+
+def test_a_receipt_that_was_taken_away_after_its_call_is_refused(home: Home, pilots: Handmade) -> None:
+    pilots.call("a0001", make=[0], is_last=False)
+    _removed_receipt(pilots)
+    assert "it wrote a receipt of baseline/pilot/sync-b4/1" in refused(home, pilots.paths.root)
+
+
+def _start_of_another_attempt(start: Path) -> None:
+    edit(start, {"attempt": 2})
+
+
+def _start_of_another_freeze(start: Path) -> None:
+    edit(start, {"manifest_sha256": "0" * 64})
+
+
+def _start_on_another_boot(start: Path) -> None:
+    edit(start, {"host": {**json.loads(start.read_bytes())["host"], "boot_id": "another"}})
+
+
+def _table_without_a_receipt(start: Path) -> None:
+    start.with_name("more").mkdir()
+    (start.with_name("more") / "pairs.csv").write_bytes(b"a,b\n")
+
+
+@pytest.mark.parametrize(
+    ("damage", "said"),
+    [
+        (_start_of_another_attempt, "is not that of baseline/pilot/sync-b4"),
+        (_start_of_another_freeze, "is not that of baseline/pilot/sync-b4"),
+        (_start_on_another_boot, "boot_id is"),
+        (_table_without_a_receipt, "nothing that the bundle was written for leaves this"),
+    ],
+)
+def test_an_attempt_without_a_receipt_is_held_to_what_was_planned(
+    home: Home, pilots: Handmade, damage: Callable[[Path], None], said: str
+) -> None:
+    pilots.call("a0001", make=[], begin=[0], is_killed=True)
+    damage(pilots.there().folder("baseline/pilot/sync-b4").start)
+    assert said in refused(home, pilots.paths.root)
 
 
 def test_every_fault_is_said_at_once(home: Home, pilots: Handmade) -> None:
@@ -681,6 +741,14 @@ def test_an_archive_that_is_not_what_it_lists_is_refused(
 ) -> None:
     pilots.call("a0001")
     assert said in refused(home, repack(pilots.pack(tmp_path / "results.tar"), change))
+
+
+def test_canonical_inputs_are_left_behind_as_the_pilot_listed_them(
+    home: Home, pilots: Handmade, tmp_path: Path
+) -> None:
+    pilots.call("a0001")
+    archive = pilots.pack(tmp_path / "results.tar", "inputs/*.safetensors")
+    assert "1 bytes, the pilot listed" in refused(home, repack(archive, edited(_other_size)))
 
 
 def test_a_receipt_cannot_be_left_behind(home: Home, pilots: Handmade, tmp_path: Path) -> None:
