@@ -116,6 +116,8 @@ _SAMPLE_EVERY_S = 0.1
 _WRITE_SHARE = 0.005
 """Of the time, what writing run.json at the ends of phases may take."""
 _HARVEST = 256
+_NOTED = "_noted_by_monitor"
+"""Attribute of an exception: which monitor has it already."""
 _COMMAND_LIMIT_S = 10.0
 
 Clock: TypeAlias = Callable[[], float]
@@ -622,7 +624,6 @@ class TrainingMonitor:
         self._compile_updates = compile_updates
         self._pid = os.getpid()
         self._counters = Counters(**{name: self._from["counters"][name] for name in COUNTERS})
-        self._own_updates = 0
         self._stretches: list[Stretch] = []
         self._saves: list[dict[str, Any]] = []
         self._errors: list[dict[str, Any]] = []
@@ -680,12 +681,12 @@ class TrainingMonitor:
         self._time(found.updates)
         self._stretch.counters.add(found)
         self._counters.add(found)
-        self._own_updates += found.updates
         if self._accumulation is not None and found.microbatches != self._accumulation * found.updates:
             is_declared = partial and found.microbatches < self._accumulation * found.updates
             self._stretch.partial_updates += is_declared
             self._stretch.uneven_updates += not is_declared
-        if self._phases == ["compile"] and self._own_updates >= self._compile_updates:
+        num_own = self._counters.updates - self._from["counters"]["updates"]
+        if self._phases == ["compile"] and num_own >= self._compile_updates:
             self._change(lambda: self._phases.__setitem__(0, "train"))
 
     @contextlib.contextmanager
@@ -843,8 +844,10 @@ class TrainingMonitor:
     def _fail(self, error: BaseException) -> None:
         """Note what was raised, once, where it was raised."""
         kind = type(error).__name__
-        if self._errors and self._errors[-1]["identity"] == id(error):
+        # Known by a mark on it: the id of one that is gone may be the next one's, and one that is kept keeps tensors.
+        if vars(error).get(_NOTED) == id(self):
             return
+        vars(error)[_NOTED] = id(self)
         self._errors.append(
             {
                 "phase": self._phases[-1],
@@ -852,7 +855,6 @@ class TrainingMonitor:
                 "updates": self._counters.updates,
                 "error": kind,
                 "is_out_of_memory": kind == "OutOfMemoryError" or isinstance(error, MemoryError),
-                "identity": id(error),
             }
         )
 
@@ -908,7 +910,7 @@ class TrainingMonitor:
             **_rates(self._stretches, session_s),
             "stretches": [stretch.as_json() for stretch in self._stretches],
             "saves": list(self._saves),
-            "errors": [{key: error[key] for key in error if key != "identity"} for error in self._errors],
+            "errors": list(self._errors),
             "memory": self._memory_json(),
         }
         return found | {"reasons": self._facts["reasons"] | self._own_reasons(found)}
@@ -1301,7 +1303,7 @@ def _read_session(fields: _Fields, number: int) -> Session:
             _read_stretch(_Fields(stretch, f"{fields.where}: stretch {place}"))
             for place, stretch in enumerate(fields.items("stretches"), start=1)
         ),
-        saves=dict(_read_save(_Fields(save, f"{fields.where}: saves")) for save in fields.items("saves")),
+        saves=_read_saves(fields),
         errors=tuple(_read_error(_Fields(error, f"{fields.where}: errors")) for error in fields.items("errors")),
         memory=_read_memory(memory.fields("largest")),
         memory_of={name: _read_memory(memory_of.fields(name)) for name in memory_of.names()},
@@ -1380,6 +1382,16 @@ def _read_spread(fields: _Fields, name: str) -> Spread:
         if not math.isclose(own.seconds(quantile), found.quantile(share) or 0.0, rel_tol=1e-9):
             raise MonitorError(f"{own.where}: {quantile}: not what the bins say")
     own.done()
+    return found
+
+
+def _read_saves(fields: _Fields) -> dict[int, Counters]:
+    found: dict[int, Counters] = {}
+    for save in fields.items("saves"):
+        number, counters = _read_save(_Fields(save, f"{fields.where}: saves"))
+        if number in found:
+            raise MonitorError(f"{fields.where}: saves: save {number} stands twice")
+        found[number] = counters
     return found
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import json
 import math
@@ -20,6 +21,7 @@ from jobs import monitor
 from tests.support.fake_device import ENVIRONMENT, RECIPE, FakeDevice, changed, closing, train
 
 ROOT = Path(__file__).resolve().parents[2]
+ONES = dict.fromkeys(monitor.COUNTERS, 1)
 
 
 @pytest.fixture(autouse=True)
@@ -366,14 +368,59 @@ def test_a_phase_that_is_none_is_refused_with_the_nearest_one(device: FakeDevice
         ),
         (
             "from",
-            {"session": 0, "save": 0, "counters": dict.fromkeys(monitor.COUNTERS, 1)},
+            {"session": 0, "save": 0, "counters": ONES},
             "begins with something done",
         ),
+        (
+            "from",
+            {"session": 1, "save": 1, "counters": ONES},
+            "goes on from session 1, which is not earlier",
+        ),
+        (
+            "saves",
+            [{"save": 1, "at_s": 0.0, "counters": ONES | {"updates": 35}}],
+            "save 1 has 35 updates, after 0 and before 34",
+        ),
+        (
+            "counters",
+            {"updates": 34, "skipped": 35, "microbatches": 136, "targets": 30600, "padded": 34000},
+            "more skipped updates than updates",
+        ),
+        (
+            "counters",
+            {"updates": 34, "skipped": 0, "microbatches": 33, "targets": 30600, "padded": 34000},
+            "fewer microbatches than updates",
+        ),
+        ("session_s", 99.0, "the last stretch ends at"),
     ],
 )
 def test_sums_that_do_not_fit_are_found(device: FakeDevice, path: Path, field: str, value: Any, text: str) -> None:
     _whole_session(device, path)
     assert any(text in found for found in _checked(path, changed(_record(path), **{field: value})))
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "text"),
+    [
+        ("phase", "evaluation", "updates in evaluation"),
+        ("padded", 899, "fewer positions than targets"),
+    ],
+)
+def test_a_stretch_that_cannot_be_is_found(device: FakeDevice, path: Path, field: str, value: Any, text: str) -> None:
+    _whole_session(device, path)
+    record = _record(path)
+    record["sessions"][0]["stretches"][0][field] = value
+    assert any(text in found for found in _checked(path, record))
+
+
+def test_a_rate_of_nothing_is_found(device: FakeDevice, path: Path) -> None:
+    with closing(device.start(path)) as mon, mon.phase("idle"):
+        device.host(1.0)
+    record = _record(path)
+    session = record["sessions"][0]
+    session["train_tokens_per_second"] = 0.0
+    del session["reasons"]["train_tokens_per_second"]
+    assert _checked(path, record) == ["session 1: train_tokens_per_second is 0.0, and counters and seconds make None"]
 
 
 # --- times of updates -------------------------------------------------------------------------------------------------
@@ -563,6 +610,23 @@ def test_a_phase_can_be_left_by_an_exception_and_the_training_go_on(device: Fake
     assert monitor.check_run(run) == []
     assert run.sessions[0].phases["evaluation"][0] == pytest.approx(1.0)
     assert run.sessions[0].counters.updates == 6
+
+
+def test_every_exception_is_told_once_even_one_in_the_place_of_another_that_is_gone(
+    device: FakeDevice, path: Path
+) -> None:
+    def fail(mon: monitor.TrainingMonitor, *phases: str) -> None:
+        with contextlib.ExitStack() as stack:
+            for phase in phases:
+                stack.enter_context(mon.phase(phase))
+            raise ValueError
+
+    with closing(device.start(path)) as mon:
+        for phases in (("evaluation",), ("evaluation",), ("report", "checkpoint")):
+            with contextlib.suppress(ValueError):
+                fail(mon, *phases)
+    (session,) = monitor.read_run(path).sessions
+    assert [error["phase"] for error in session.errors] == ["evaluation", "evaluation", "checkpoint"]
 
 
 def test_nothing_goes_on_after_the_end(device: FakeDevice, path: Path) -> None:
@@ -797,6 +861,12 @@ def test_a_recipe_that_was_changed_afterwards_is_found(device: FakeDevice, path:
         ('"unattributed_s": ', '"unattributed_s": NaN, "other_s": ', "NaN"),
         ('"p50_s": ', '"p50_s": 9', "not what the bins say"),
         ('"count": 10', '"count": 11', "do not hold 11"),
+        ('"bins": [[', '"bins": [[99999, -1], [99998, 1], [', "do not hold"),
+        (
+            '"saves": [',
+            f'"saves": [{{"save": 1, "at_s": 0.0, "counters": {json.dumps(ONES)}}}, ',
+            "save 1 stands twice",
+        ),
         ("{", "[", "run.json: "),
     ],
 )
