@@ -19,6 +19,7 @@ from campaign.submission import acts
 from tests.support.home import AT, NODE, Home
 
 PLACE = "/scratch/bundle"
+SYNC, PACKED, PROD = (f"baseline/pilot/{name}" for name in ("sync-b4", "packed-b4", "prod-b16"))
 
 
 @dataclass(slots=True, kw_only=True)
@@ -219,6 +220,11 @@ def write_bundle(home: Home, out: Path, *groups: Sequence[documents.Slot], numbe
     )
     home.append("submitted", submitted.to_json())
     return Handmade(home=home, paths=paths, bundle=bundle, key=key, slots=slots, number=number)
+
+
+def write_pilots(home: Home, out: Path) -> Handmade:
+    """Write a bundle by hand that has two pilots in one allocation and a third in another."""
+    return write_bundle(home, out, [home.slot(SYNC), home.slot(PACKED)], [home.slot(PROD)])
 
 
 def _describe(

@@ -21,10 +21,9 @@ from campaign.judging.remarks import read_remarks
 from campaign.record.ledger import Ledger, read_entries
 from campaign.submission import acts
 from campaign.submission.desk import open_desk
-from tests.support.bundles import PLACE, Handmade, write_bundle
+from tests.support.bundles import PACKED, PLACE, PROD, SYNC, Handmade, write_bundle, write_pilots
 from tests.support.home import Home, freeze
 
-SYNC, PACKED, PROD = (f"baseline/pilot/{name}" for name in ("sync-b4", "packed-b4", "prod-b16"))
 Run = Callable[..., Any]
 
 
@@ -41,7 +40,7 @@ def home(tmp_path: Path) -> Home:
 
 @pytest.fixture
 def pilots(home: Home, tmp_path: Path) -> Handmade:
-    return write_bundle(home, tmp_path / "bundle", [home.slot(SYNC), home.slot(PACKED)], [home.slot(PROD)])
+    return write_pilots(home, tmp_path / "bundle")
 
 
 @pytest.fixture

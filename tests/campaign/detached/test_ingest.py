@@ -30,7 +30,7 @@ from campaign.verifier import attempts, bundles, matrix
 from campaign.verifier import runs as verified_runs
 from campaign.watching.state import AttemptState, SlotState
 from tests.support import training
-from tests.support.bundles import PLACE, Handmade, edit, write_bundle
+from tests.support.bundles import PLACE, Handmade, edit, write_bundle, write_pilots
 from tests.support.home import SMALL, Home, freeze
 from tests.support.verifying import make_checks, tampered
 
@@ -47,16 +47,10 @@ def home(tmp_path: Path) -> Home:
     return freeze(tmp_path / "home", numerical=documents.NumericalRules())
 
 
-def slots(home: Home, *names: str) -> list[documents.Slot]:
-    """Return slots of the protocol by name."""
-    return [home.slot(name) for name in names]
-
-
 @pytest.fixture
 def pilots(home: Home, tmp_path: Path) -> Handmade:
     """A bundle with two pilots in one allocation and a third in another."""
-    first = slots(home, "baseline/pilot/sync-b4", "baseline/pilot/packed-b4")
-    return write_bundle(home, tmp_path / "bundle", first, slots(home, "baseline/pilot/prod-b16"))
+    return write_pilots(home, tmp_path / "bundle")
 
 
 def desk(home: Home) -> Desk:
@@ -223,7 +217,7 @@ def test_of_a_lost_attempt_and_the_next_one_nobody_chooses(
     home: Home, pilots: Handmade, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ingest(desk(home), copy_while_it_runs(pilots, tmp_path / "early"))
-    write_bundle(home, tmp_path / "next", slots(home, "baseline/pilot/packed-b4"), number=2)
+    write_bundle(home, tmp_path / "next", [home.slot("baseline/pilot/packed-b4")], number=2)
     assert "baseline/pilot/packed-b4/2 was planned since: it is too late" in refused(home, pilots.paths.root)
     # A driver that took it would be found by the verifier.
     monkeypatch.setattr("campaign.detached.ingest._find_late", lambda *_: ("attempts/",))

@@ -15,11 +15,10 @@ from campaign.frozen import read_frozen
 from campaign.submission.desk import open_desk
 from campaign.verifier import attempts, bundles, inputs, matrix, names
 from campaign.verifier.findings import Checks, Finding, State
-from tests.support.bundles import Handmade, edit, write_bundle
+from tests.support.bundles import PACKED, PROD, SYNC, Handmade, edit, write_bundle, write_pilots
 from tests.support.home import Home, freeze
 from tests.support.verifying import edit_ledger, make_checks, tampered
 
-SYNC, PACKED, PROD = (f"baseline/pilot/{name}" for name in ("sync-b4", "packed-b4", "prod-b16"))
 Entries = list[dict[str, Any]]
 
 
@@ -36,7 +35,7 @@ def home(tmp_path: Path) -> Home:
 
 @pytest.fixture
 def pilots(home: Home, tmp_path: Path) -> Handmade:
-    return write_bundle(home, tmp_path / "bundle", [home.slot(SYNC), home.slot(PACKED)], [home.slot(PROD)])
+    return write_pilots(home, tmp_path / "bundle")
 
 
 def take_in(home: Home, path: Path) -> None:
