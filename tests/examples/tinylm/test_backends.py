@@ -73,6 +73,17 @@ def test_fast_equals_native_after_several_updates(make: MakeTrainer, case: str) 
         assert _rel_l2(native, fast, quantity) <= 1e-5, quantity
 
 
+@pytest.mark.parametrize("past", [-1, 0, 1, 7])
+def test_backends_agree_about_the_end_of_the_schedule_and_what_comes_after_it(make: MakeTrainer, past: int) -> None:
+    native, fast = (make(name, **PACKED4, gamma="adaptive") for name in ("native", "fast"))
+    native.train(1)
+    state = _copy(native, PARAMETERS, *MOMENTS)
+    for trainer in (native, fast):
+        trainer.load_state(state, trainer.config.updates_total + past)
+        trainer.train(1)
+    assert all(_rel_l2(native, fast, quantity) <= 1e-5 for quantity in (PARAMETERS, GRADIENTS, *MOMENTS))
+
+
 @pytest.mark.parametrize("entries", [{}, PACKED4], ids=["sync", "packed4"])
 def test_fast_stays_close_to_native_in_bf16_with_fp32_masters(make: MakeTrainer, entries: dict[str, Any]) -> None:
     native, fast = (make(name, precision="bf16", **entries) for name in ("native", "fast"))

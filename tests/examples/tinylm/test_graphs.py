@@ -11,6 +11,7 @@ from torch import Tensor
 from tinylm import fast as fast_module
 from tinylm import graphs, regions
 from tinylm.config import read_config
+from tinylm.data import IGNORED, Batch
 from tinylm.fast import Fast
 from tinylm.graphs import EAGER_UPDATES, CaptureError
 from tinylm.stacked import divide
@@ -90,6 +91,17 @@ def test_the_first_updates_are_called_and_all_others_replayed(
     assert path["graphs"] == "captured after 3 updates"
 
 
+def test_what_the_compiler_makes_after_the_capture_is_counted(
+    make: MakeTrainer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _, captured = _pair(make, monkeypatch)
+    for updates, compiled, recompiles in ((EAGER_UPDATES, 3, 0), (1, 3, 0), (1, 5, 2)):
+        monkeypatch.setattr(graphs, "_num_compiled", lambda compiled=compiled: compiled)
+        captured.train(updates)
+        counts = captured.backend.counts()
+        assert (counts["regions_compiled"], counts["recompiles"]) == (compiled, recompiles)
+
+
 def test_a_mixed_round_after_capture_is_that_of_its_number(make: MakeTrainer, monkeypatch: pytest.MonkeyPatch) -> None:
     called, captured = _pair(make, monkeypatch, **PACKED4, gamma="adaptive")
     for trainer in (called, captured):
@@ -164,6 +176,21 @@ def test_a_smaller_batch_fits_and_a_larger_one_does_not(make: MakeTrainer) -> No
     trainer.backend._inputs.load(batch)  # type: ignore[attr-defined]  # the backend is Fast
     with pytest.raises(RuntimeError):
         make("fast", batch=2).local_update([batch])
+
+
+@pytest.mark.parametrize("shape", [(1, 16), (3, 5), (2, 7)])
+def test_what_a_larger_batch_left_is_not_trained_on(make: MakeTrainer, shape: tuple[int, int]) -> None:
+    sequences, positions = shape
+    fresh, used, native = make("fast"), make("fast"), make("native")
+    (batch,) = fresh.microbatches(0)
+    tokens, targets = (tensor[:, :sequences, :positions] for tensor in (batch.tokens, batch.targets))
+    counts = (int((targets != IGNORED).sum()),)
+    small = Batch(tokens=tokens, targets=targets, num_targets=counts, all_targets=counts)
+    used.backend._inputs.load(used.microbatches(1)[0])  # type: ignore[attr-defined]  # the backend is Fast
+    for trainer in (fresh, used, native):
+        trainer.local_update([small])
+    _assert_equal(fresh, used)
+    torch.testing.assert_close(used.losses(), native.losses(), rtol=1e-5, atol=0)
 
 
 def test_regions_are_compiled_on_cuda_unless_the_training_is_deterministic() -> None:

@@ -52,6 +52,21 @@ def test_an_update_that_overflows_is_skipped_and_halves_the_scale(make: MakeTrai
     assert (trainer.update, trainer.skipped()) == (1, 1)
 
 
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("consensus", ["atc", "awc"])
+def test_workers_combine_in_an_update_that_is_skipped(make: MakeTrainer, backend: str, consensus: str) -> None:
+    entries = {**PACKED4, "consensus": consensus, "gamma": 0.7}
+    trainer = make(backend, **entries, precision="fp16", loss_scale=LARGEST_SCALE)
+    state = trainer.backend.state(PARAMETERS)
+    apart = {(PARAMETERS, worker, name): tensor * (1 + 0.1 * worker) for worker, name, tensor in state}
+    trainer.load_state(apart, 0)
+    before = torch.cat([tensor.flatten() for tensor in apart.values()]).view(4, -1)
+    trainer.train(1)
+    assert trainer.skipped() == 1
+    after = torch.cat([tensor.flatten() for tensor in _tensors(trainer, PARAMETERS)]).view(4, -1)
+    torch.testing.assert_close(after, before + 0.7 * ((before.roll(1, 0) + before + before.roll(-1, 0)) / 3 - before))
+
+
 def test_both_backends_skip_the_same_updates_and_count_them_once(make: MakeTrainer) -> None:
     native, fast = (make(name, **PACKED4, precision="fp16", loss_scale=LARGEST_SCALE) for name in BACKENDS)
     counts = [native.train(12), fast.train(12)]
