@@ -56,8 +56,7 @@ class Deadline:
 
     def _needed_s(self, planned: PlannedAttempt, expected_s: float | None) -> float:
         """Return what must be left; infinite where nothing tells and too little is left for that."""
-        seen_s = self.longest_s.get(planned.kind)
-        known = [one for one in (expected_s, seen_s if expected_s is None else None) if one is not None]
-        if known:
-            return MARGIN * max(known)
+        known_s = self.longest_s.get(planned.kind) if expected_s is None else expected_s
+        if known_s is not None:
+            return MARGIN * known_s
         return LEAST_S if self.left_s >= LEAST_S else math.inf
