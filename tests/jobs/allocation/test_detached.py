@@ -7,7 +7,8 @@ import re
 import signal
 import subprocess
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
@@ -94,6 +95,16 @@ def test_what_was_begun_and_left_no_receipt_is_not_made_again(tmp_path: Path) ->
     assert NAMES[PILOT] in ended.detail
 
 
+def test_a_receipt_of_a_command_that_was_killed_counts(tmp_path: Path) -> None:
+    machine = detach(make_bench(tmp_path), (PILOT, SOLO))
+    machine.call(expected_s={NAMES[SOLO]: 1e6})
+    machine.allocation().call_ended(1).unlink()
+    assert machine.call().returncode == 0
+    ended = machine.bench.ended()
+    sealed = {NAMES[one]: files.sha256_file(machine.bench.attempt(one).receipt) for one in (PILOT, SOLO)}
+    assert (ended.reason, ended.receipts) == ("done", sealed)
+
+
 def test_an_allocation_that_has_ended_takes_no_command(tmp_path: Path) -> None:
     machine = detach(make_bench(tmp_path), (PILOT,))
     machine.allocation().ended.write_text("{}")
@@ -104,16 +115,18 @@ def test_an_allocation_that_has_ended_takes_no_command(tmp_path: Path) -> None:
     assert digest_folder(machine.home.root) == before
 
 
+@pytest.mark.parametrize("written", ["call", "started"])
 @pytest.mark.parametrize("name", ["host", "boot_id"])
-def test_another_machine_or_boot_does_not_go_on_with_an_allocation(tmp_path: Path, name: str) -> None:
+def test_another_machine_or_boot_does_not_go_on_with_an_allocation(tmp_path: Path, name: str, written: str) -> None:
     machine = detach(make_bench(tmp_path), (PILOT,))
     machine.allocation().calls.mkdir()
     here = {"host": read_host_name(), "boot_id": read_boot_id()}
-    machine.allocation().call(1).write_bytes(files.dump_json({**here, name: "elsewhere"}))
+    path = machine.allocation().call(1) if written == "call" else machine.allocation().started
+    path.write_bytes(files.dump_json({**here, name: "elsewhere"}))
     refused = machine.call()
     assert refused.returncode != 0
     assert "an allocation is one machine" in refused.stderr
-    assert not machine.allocation().call(2).exists()
+    assert list(machine.allocation().calls.iterdir()) == ([path] if written == "call" else [])
     assert not machine.bench.attempt(PILOT).root.exists()
 
 
@@ -165,6 +178,17 @@ def test_other_data_use_no_attempt_up(tmp_path: Path) -> None:
     assert left is not None
     assert (left.reason, left.receipts) == ("harness_error", {})
     assert not machine.allocation().ended.exists()
+
+
+def test_a_machine_without_a_gpu_uses_no_attempt_up() -> None:
+    allocation = SimpleNamespace(sides={})
+    place = SimpleNamespace(device=SimpleNamespace(devices=(), identity="cuda:nobody says which"))
+    data, protocol = SimpleNamespace(describe_changes=str), SimpleNamespace(device="cuda")
+    context = SimpleNamespace(allocation=allocation, data=data, place=place, protocol=protocol)
+    with pytest.raises(ValueError, match=r"no GPU is seen here \(nobody says which\); nothing was begun"):
+        detached._refuse_unfit(cast("Any", context))
+    place.device.devices = ({},)
+    detached._refuse_unfit(cast("Any", context))
 
 
 def test_a_tree_that_was_changed_uses_no_attempt_up(tmp_path: Path) -> None:

@@ -143,6 +143,8 @@ def test_a_node_that_sees_another_plan_than_the_parent_runs_nothing(plan: Path) 
         assert caught.value.kind == Ending.NODE_FAIL
         with pytest.raises(SideError, match="open before prepare"):
             outpost.do_open({})
+        with pytest.raises(SideError, match="look before prepare"):
+            outpost.do_look({})
     finally:
         outpost.shut()
         os.close(read_fd)

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from jobs.allocation.relocation import Place
+from jobs.common.layout import candidate_manifest_path
 from jobs.common.plan import Allocation, DataIdentity, Runnable
 from jobs.common.storage import sha256_bytes
 
@@ -88,6 +89,20 @@ def test_variables_that_are_not_those_that_were_frozen_are_refused(tmp_path: Pat
     side = replace(allocation.sides[name], environment={"PLAYS": "/driver/other"})
     with pytest.raises(ValueError, match="are not those that were frozen"):
         place.relocate(replace(allocation, sides={**allocation.sides, name: side}))
+
+
+def test_a_candidates_variables_are_those_of_its_own_manifest(tmp_path: Path) -> None:
+    place, allocation = make_place(tmp_path, PLAYS="${data.plays}")
+    path = candidate_manifest_path(tmp_path, CANDIDATE)
+    path.write_text(json.dumps({"candidate": {"environment": {"PLAYS": "${data.more}"}}}))
+    with pytest.raises(ValueError, match=f"the variables of {CANDIDATE} are not those that were frozen"):
+        place.relocate(allocation)
+
+
+@pytest.mark.parametrize("name", ["", ".", "..", "../x", "/x", "x/y"])
+def test_what_is_no_id_leads_to_no_manifest(name: str) -> None:
+    with pytest.raises(ValueError, match="not the id of a candidate"):
+        candidate_manifest_path(HOME, name)
 
 
 def test_another_manifest_is_refused(tmp_path: Path) -> None:

@@ -11,7 +11,8 @@ import pytest
 
 from jobs.common.endings import EndedError, Ending
 from jobs.common.strict import MOST_COUNT, Fields
-from jobs.measurement.session import MOST_ENGAGED_BYTES, _check_exit, _read_examples, read_engaged
+from jobs.measurement import session
+from jobs.measurement.session import MOST_ENGAGED_BYTES, Session, _check_exit, _read_examples, read_engaged
 from jobs.processes.channel import Answer
 from jobs.processes.keeper import Exit
 from jobs.processes.sidelog import SideLog
@@ -53,6 +54,18 @@ def test_a_signal_after_the_last_answer_is_a_crash(log: SideLog) -> None:
     assert error.ending is Ending.CRASH
     assert "SIGSEGV" in error.reason
     assert "bye" in error.reason
+
+
+@pytest.mark.parametrize(("seen", "affinity"), [({}, ""), ({7: "0-1", 8: "1,4", 9: ""}, "0-1,4")])
+def test_within_a_container_the_processors_of_a_side_are_those_of_all_its_processes(
+    monkeypatch: pytest.MonkeyPatch, seen: dict[int, str], affinity: str
+) -> None:
+    one = Session.__new__(Session)
+    one.worker_pid, one._keeper_pid = 2, 6
+    monkeypatch.setattr(session, "is_descendant", lambda _pid, _of: False)
+    monkeypatch.setattr(session, "descendants", lambda pid: set(seen) if pid == 6 else set())
+    monkeypatch.setattr(session, "read_affinity", seen.__getitem__)
+    assert one.affinity() == affinity
 
 
 def answer(**values: Any) -> Answer:
