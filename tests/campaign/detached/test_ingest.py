@@ -564,7 +564,7 @@ def test_every_fault_is_said_at_once(home: Home, pilots: Handmade) -> None:
 
 def test_results_of_another_home_are_refused(home: Home, pilots: Handmade, tmp_path: Path) -> None:
     other = freeze(tmp_path / "other", numerical=documents.NumericalRules(), repeats=2)
-    theirs = write_bundle(other, tmp_path / "theirs", slots(other, "baseline/pilot/sync-b4"))
+    theirs = write_bundle(other, tmp_path / "theirs", [other.slot("baseline/pilot/sync-b4")])
     theirs.call("a0001")
     assert "is not of this home" in refused(home, theirs.paths.root, StateError)
     pilots.call("a0001")
