@@ -59,6 +59,18 @@ def test_the_frozen_configuration_means_the_same_folders_from_anywhere(
     assert "frozen: c" in capsys.readouterr().out
 
 
+def test_a_candidate_has_the_slice_of_its_home_whatever_file_describes_it(
+    setting: Setting, capsys: pytest.CaptureFixture[str]
+) -> None:
+    home = setting.root / "home"
+    setting.config_path.write_text(CONFIG + '[slices.one]\nworkloads = ["sync-b4"]\n')
+    assert main(["freeze", "campaign.toml", "--slice", "one", "--home", str(home)]) == 0
+    assert main(["freeze", "--candidate", "--config", "campaign.toml", "--home", str(home)]) == 0
+    assert "frozen: c" in capsys.readouterr().out
+    assert main(["freeze", "--candidate", "--slice", "one", "--home", str(home)]) == 2
+    assert "--slice belongs to a baseline" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     "arguments", [["freeze"], ["freeze", "campaign.toml", "--candidate"], ["freeze", "x.toml", "--config", "x.toml"]]
 )

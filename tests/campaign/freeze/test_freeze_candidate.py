@@ -11,6 +11,7 @@ from campaign import documents, files
 from campaign.cli.main import main
 from campaign.collection.collect import collect
 from campaign.errors import ConfigError, EvidenceError, StateError
+from campaign.freezing.freeze_candidate import read_configuration
 from campaign.frozen import read_frozen
 from campaign.judging.provenance import Chain, build_provenance
 from campaign.record.ledger import Ledger, read_entries
@@ -49,6 +50,20 @@ def test_a_candidate_before_the_baseline_is_refused(setting: Setting) -> None:
     with pytest.raises(StateError, match="no baseline is frozen"):
         setting.freeze_candidate()
     assert not setting.home.root.exists()
+
+
+def test_a_configuration_that_the_ledger_does_not_tie_down_is_not_even_read(setting: Setting) -> None:
+    setting.freeze()
+    assert read_configuration(setting.home).name == "small"
+    manifest = json.loads(setting.home.manifest.read_bytes())
+    planted = "nothing that parses"
+    changed = json.dumps({**manifest, "config_sha256": files.sha256_bytes(planted.encode())})
+    for path, text in ((setting.home.config, planted), (setting.home.manifest, changed)):
+        path.chmod(0o644)
+        path.write_text(text)
+    with pytest.raises(EvidenceError) as caught:
+        read_configuration(setting.home)
+    assert caught.value.where == str(setting.home.manifest)
 
 
 def test_the_same_candidate_again_is_nothing_new(setting: Setting) -> None:

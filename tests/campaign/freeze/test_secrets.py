@@ -8,8 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from campaign.config.load import load_config
 from campaign.errors import ConfigError
-from tests.support.freezing import Setting, make_setting
+from campaign.freezing.sides import check_secrets
+from tests.support.freezing import CONFIG, Setting, make_setting
 from tests.support.git import Repository, write_files
 
 CANARY = "hf_" + "Can4ry" * 5
@@ -115,6 +117,15 @@ def test_a_secret_is_refused_by_its_place_and_not_repeated(
     assert PLAIN not in said
     assert caught.value.where.rpartition(":")[2].isdecimal()
     assert not setting.home.root.exists()
+
+
+def test_a_secret_in_a_slices_file_is_named_by_the_files_own_line(setting: Setting) -> None:
+    text = CONFIG.replace("[baseline]", f"# password = {PLAIN}\n[baseline]") + '[slices.one]\nworkloads = ["sync-b4"]\n'
+    setting.config_path.write_text(text)
+    with pytest.raises(ConfigError, match="looks like") as caught:
+        check_secrets(load_config(setting.config_path, "one"))
+    line = text.splitlines().index(f"# password = {PLAIN}") + 1
+    assert caught.value.where == f"{setting.config_path}:{line}"
 
 
 @pytest.mark.parametrize("place", REDACTED)

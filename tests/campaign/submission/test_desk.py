@@ -405,6 +405,15 @@ def test_an_sbatch_that_failed_after_it_made_the_job_is_not_repeated(home: JobHo
     assert len(cluster.requests) == 1
 
 
+def test_a_job_that_failed_on_a_node_was_made_although_sbatch_failed(home: JobHome, cluster: Cluster) -> None:
+    desk = make_desk(home, cluster)
+    cluster.refusal, cluster.made_all_the_same = "FailedJobError: sbatch: error: Socket timed out", True
+    cluster.node, cluster.after = "n1", lambda: cluster.become("FAILED")
+    with pytest.raises(InfrastructureError):
+        submit(desk)
+    assert home.acts()[-1] == "submitted"
+
+
 def kill() -> None:
     raise KilledError
 
