@@ -73,6 +73,17 @@ def test_fast_equals_native_after_several_updates(make: MakeTrainer, case: str) 
         assert _rel_l2(native, fast, quantity) <= 1e-5, quantity
 
 
+@pytest.mark.parametrize("backend", ["native", "fast"])
+def test_looking_at_clipped_gradients_changes_neither_them_nor_the_training(make: MakeTrainer, backend: str) -> None:
+    looking, training = (make(backend, **PACKED4, clip=TIGHT) for _ in range(2))
+    looking.train(1)
+    once, again = (list(_copy(looking, GRADIENTS).values()) for _ in range(2))
+    assert all(map(torch.equal, once, again))
+    looking.train(1)
+    training.train(2)
+    assert all(_rel_l2(training, looking, quantity) == 0 for quantity in (PARAMETERS, GRADIENTS, *MOMENTS))
+
+
 @pytest.mark.parametrize("past", [-1, 0, 1, 7])
 def test_backends_agree_about_the_end_of_the_schedule_and_what_comes_after_it(make: MakeTrainer, past: int) -> None:
     native, fast = (make(name, **PACKED4, gamma="adaptive") for name in ("native", "fast"))
