@@ -412,17 +412,26 @@ def _note_ingested(history: History, entry: Entry, data: Node) -> None:
     strange = sorted({*found.receipts, *found.begun} - own)
     if strange:
         raise data.wrong(f"names {strange[0]}, which was not planned in bundle {submission.bundle}")
-    before = history.ingested.get(key)
-    for what, earlier, now in _both(before, found) if before is not None else ():
-        if not earlier.items() <= now.items():
-            raise data.wrong(f"has fewer or other {what} than line {before.seq if before else 0}")
+    if (before := history.ingested.get(key)) is not None:
+        _require_no_less(data, before, found)
     history.ingested[key] = found
     _note_seen(history, entry, data)
 
 
-def _both(before: Ingested, now: Ingested) -> Iterator[tuple[str, Mapping[str, str], Mapping[str, str]]]:
-    yield "receipts", before.receipts, now.receipts
-    yield "records", before.records, now.records
+def _require_no_less(data: Node, before: Ingested, now: Ingested) -> None:
+    """Refuse an act that does not name all that an earlier one of the same bundle does.
+
+    Raises:
+        EvidenceError: Something is gone from it, or another one.
+    """
+    for what, earlier, later in (
+        ("receipts", before.receipts, now.receipts),
+        ("records", before.records, now.records),
+    ):
+        if not earlier.items() <= later.items():
+            raise data.wrong(f"has fewer or other {what} than line {before.seq}")
+    if gone := sorted({*before.begun} - {*now.begun, *now.receipts}):
+        raise data.wrong(f"does not name {gone[0]} any more, which line {before.seq} does")
 
 
 def _left(node: Node) -> Iterator[tuple[str, tuple[str, int]]]:

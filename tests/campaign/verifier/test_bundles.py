@@ -165,14 +165,27 @@ def test_an_act_that_cannot_be_is_found(back: Home, name: str) -> None:
     assert said in found(back) + "".join(one.what for one in verified(back).findings)
 
 
-def test_an_act_that_takes_something_back_is_found(back: Home) -> None:
+TAKEN_BACK: dict[str, tuple[dict[str, Any], str]] = {
+    "receipts": ({"receipts": {}}, "has fewer or other receipts than line 4"),
+    "records": ({"records": {}}, "has fewer or other records than line 4"),
+    "begun": ({"begun": []}, f"does not name {SYNC}/1 any more, which line 4 does"),
+}
+
+
+@pytest.mark.parametrize("name", list(TAKEN_BACK))
+def test_an_act_that_takes_something_back_is_found(home: Home, pilots: Handmade, name: str) -> None:
+    fewer, said = TAKEN_BACK[name]
+
     def again(entries: Entries) -> None:
         (place, first) = next((n, entry) for n, entry in enumerate(entries) if entry["act"] == "ingested")
-        fewer = {**first["data"], "receipts": {}, "begun": []}
-        entries.insert(place + 1, {**first, "data": fewer})
+        entries.insert(place + 1, {**first, "data": {**first["data"], **fewer}})
 
-    edit_ledger(back.paths.root, again)
-    assert "has fewer or other receipts than line 4" in found(back)
+    pilots.call("a0001", make=[], begin=[0], is_killed=True)
+    pilots.call("a0001", make=[1])
+    take_in(home, pilots.paths.root)
+    assert found(home) == ""
+    edit_ledger(home.paths.root, again)
+    assert said in found(home)
 
 
 FILES: dict[str, tuple[Callable[[Home], object], str]] = {
@@ -232,6 +245,20 @@ def test_a_call_that_claims_another_receipt_is_found(back: Home) -> None:
     edit(path, {"receipts": {f"{PACKED}/1": "0" * 64}})
     edit_ledger(back.paths.root, renamed(back, path))
     assert "which is not what came back" in found(back)
+
+
+def test_a_call_that_is_missing_among_the_others_is_found(back: Home) -> None:
+    folder = back.paths.allocation("a0001")
+    folder.call(2).rename(folder.call(3))
+    folder.call_ended(2).rename(folder.call_ended(3))
+
+    def renumber(entries: Entries) -> None:
+        records = _ingested(entries)["records"]
+        for end in ("json", "ended.json"):
+            records[f"allocations/a0001/calls/3.{end}"] = records.pop(f"allocations/a0001/calls/2.{end}")
+
+    edit_ledger(back.paths.root, renumber)
+    assert "the calls are not numbered from 1 without a gap" in found(back)
 
 
 def test_a_receipt_that_no_call_wrote_is_found(back: Home) -> None:
