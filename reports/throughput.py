@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
-from typing import Any
+from typing import Any, TypeAlias
 
 from acceptance.formats import Row
 from reports.figures import Interval, RatioPlot, Series, draw
@@ -16,6 +16,8 @@ from reports.verdict import Gate, Number, Observation, Observations
 from reports.view import Cell, Column, Subject, Table, code, columns, number, status, text
 
 TIMES = "\u00d7"
+_Costs: TypeAlias = Mapping[tuple[str, str], Costs]
+"""By workload and side."""
 
 HOW_TO_READ = (
     "Each row is a workload, each mark one repeat of it: circle, square and triangle for repeats 1, 2 and 3. "
@@ -218,15 +220,14 @@ def _intervals(seen: Observation | None, gates: Sequence[Gate]) -> tuple[Interva
     )
 
 
-def _workload_table(name: str, caption: str, workloads: Sequence[str], family: Throughput) -> Table:
-    ratios = by_workload(family.observations.ratios, "candidate")
-    costs = costs_by_workload(family.rows)
+def _workload_table(
+    name: str, caption: str, ratios: Mapping[str, Mapping[int, Decimal]], family: Throughput, costs: _Costs
+) -> Table:
     repeats = range(1, family.num_repeats + 1)
     numbered = [f"Repeat {repeat}" for repeat in repeats]
     beside = ["Lowest", "Start-up, baseline", "Start-up, candidate", "Peak memory, baseline", "Peak memory, candidate"]
     rows = []
-    for workload in workloads:
-        by_repeat = ratios.get(workload, {})
+    for workload, by_repeat in ratios.items():
         lowest = min(by_repeat.values(), default=None)
         rows.append(
             (
@@ -302,17 +303,21 @@ def _plot(
 
 def subjects(family: Throughput) -> tuple[Subject, ...]:
     """Return one section per category, and one for all production cases."""
-    ratios = by_workload(family.observations.ratios, "candidate")
+    ratios, costs = by_workload(family.observations.ratios, "candidate"), costs_by_workload(family.rows)
     found = [
-        _category_subject(f"category-{index}", category, family, ratios)
+        _category_subject(f"category-{index}", category, family, ratios, costs)
         for index, category in enumerate(family.protocol["categories"], start=1)
     ]
     names = production_names(family.protocol)
-    return tuple(found + ([_production_subject(names, family, ratios)] if names else []))
+    return tuple(found + ([_production_subject(names, family, ratios, costs)] if names else []))
 
 
 def _category_subject(
-    name: str, category: Mapping[str, Any], family: Throughput, ratios: Mapping[str, Mapping[int, Decimal]]
+    name: str,
+    category: Mapping[str, Any],
+    family: Throughput,
+    ratios: Mapping[str, Mapping[int, Decimal]],
+    costs: _Costs,
 ) -> Subject:
     threshold = family.threshold("category")
     gates = family.gates_of("category", category["name"])
@@ -328,12 +333,12 @@ def _category_subject(
         ),
         order_sentence=_with_plotted(order_sentence(seen, family.marks), chosen),
         figure=_plot(name, title, threshold, _intervals(seen, gates), chosen),
-        table=_workload_table(f"{name}-workloads", f"Workloads of category {category['name']}", list(chosen), family),
+        table=_workload_table(f"{name}-workloads", f"Workloads of category {category['name']}", chosen, family, costs),
     )
 
 
 def _production_subject(
-    names: Sequence[str], family: Throughput, ratios: Mapping[str, Mapping[int, Decimal]]
+    names: Sequence[str], family: Throughput, ratios: Mapping[str, Mapping[int, Decimal]], costs: _Costs
 ) -> Subject:
     threshold = family.threshold("production")
     gates = [gate for name in names for gate in family.gates_of("production", name)]
@@ -353,7 +358,7 @@ def _production_subject(
             "The order effect of each case stands beside its gate above; its interval is under spread.", chosen
         ),
         figure=_plot("production-cases", title, threshold, (), chosen),
-        table=_workload_table("production-workloads", "Required production cases", names, family),
+        table=_workload_table("production-workloads", "Required production cases", chosen, family, costs),
     )
 
 
