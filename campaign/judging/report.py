@@ -106,12 +106,12 @@ def report(paths: HomePaths, ledger: Ledger, *, candidate: str | None, environme
     collection = collect(paths, ledger, care=Care.BYTES)
     require_intact(collection)
     write_evidence(evaluation, read_evidence(paths, frozen, name))
+    chain = Chain(entries=ledger.entries, head=ledger.head)
     with ThreadPoolExecutor(max_workers=1) as pool:
         judging = pool.submit(evaluate, paths, frozen, name, environment=environment)
         _prepare(evaluation)
-        ahead = _provenance_ahead(frozen, collection, name, Chain(entries=ledger.entries, head=ledger.head))
+        ahead = _provenance_ahead(frozen, collection, name, chain)
         judged = judging.result()
-    chain = Chain(entries=ledger.entries, head=ledger.head)
     due = parse_extension(files.parse_json(judged.printed, where=str(evaluation.verdict))).due
     # Here once more: this may be a copy of the home in which the candidate was frozen.
     registry.register(paths, name, environment, time.time)
