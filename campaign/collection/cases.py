@@ -96,7 +96,7 @@ def check_attempt(
     if not is_case:
         if sealed.receipt.case is not None:
             yield Finding(where=str(folder.receipt), what=f"a {planned.kind} that says how a case was run")
-        if TENSORS in sealed.kept:
+        if TENSORS in sealed.kept or TENSORS in sealed.left:
             yield Finding(where=str(folder.tensors), what=f"a {planned.kind} compares no tensors")
     records = records_inputs(planned, protocol)
     if INPUTS in sealed.kept and not records:

@@ -15,6 +15,7 @@ from acceptance.formats import TENSORS, Ending
 from campaign import documents, files
 from campaign.collection import case_tensors, cases, inputs
 from campaign.collection.collect import Collection, collect
+from campaign.collection.left import LeftBehind
 from campaign.documents import NumericalRules
 from campaign.record.ledger import Ledger
 from tests.support.home import SMALL, Home, build_home, freeze, freeze_candidate, tensor_file
@@ -194,6 +195,20 @@ def test_a_completed_case_needs_its_tensors(home: Home) -> None:
     home.folder(CASE).tensors.unlink()
     home.seal(home.slot(CASE), 1, documents.Receipt.read(home.folder(CASE).receipt).allocation)
     assert "completed without tensors.csv.gz" in findings(home)
+
+
+def test_tensors_that_were_left_behind_count_as_there_for_a_case_and_for_nothing_else(
+    home: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pair = home.slot("candidate/pair/sync-b4/r1")
+    home.folder(pair.slot).tensors.write_bytes(home.folder(CASE).tensors.read_bytes())
+    home.seal(pair, 1, documents.Receipt.read(home.folder(pair.slot).receipt).allocation)
+    assert "a pair compares no tensors" in findings(home)
+    monkeypatch.setattr(LeftBehind, "covers", lambda _self, path, *_about: not os.path.lexists(path))
+    for slot in (CASE, pair.slot):
+        home.folder(slot).tensors.unlink()
+    (finding,) = run(home).findings
+    assert finding.what == "a pair compares no tensors"
 
 
 def test_a_completed_case_says_how_it_was_run(home: Home) -> None:
