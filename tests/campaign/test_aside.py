@@ -71,6 +71,21 @@ def test_without_a_second_processor_there_is_no_copy(monkeypatch: pytest.MonkeyP
         assert list(messages) == []
 
 
+def test_a_process_with_another_thread_is_not_copied() -> None:
+    script = """if True:
+        import os, threading
+        from campaign import aside
+        os.sched_getaffinity = lambda pid: {0, 1}
+        alone, end = aside.is_worthwhile(), threading.Event()
+        other = threading.Thread(target=end.wait)
+        other.start()
+        print(alone, aside.is_worthwhile())
+        end.set()
+    """
+    done = subprocess.run([sys.executable, "-c", script], stdout=subprocess.PIPE, check=True)
+    assert done.stdout == b"True False\n"
+
+
 def is_running(number: int) -> bool:
     """Return whether a process runs; one that ended may wait for somebody to take note of it."""
     try:

@@ -5,16 +5,19 @@ from __future__ import annotations
 import json
 import os
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from acceptance import formats
 from campaign import aside
-from campaign.collection import reading
+from campaign.collection import reading, tries
 from campaign.collection.collect import Collection, collect
 from campaign.collection.reuse import Care
 from campaign.paths import HomePaths
 from campaign.record.ledger import Ledger
+from campaign.submission import acts
 from tests.support.large import build_large
 
 
@@ -54,6 +57,37 @@ def test_it_finds_the_same_as_one_process(whole: Path, tmp_path: Path, monkeypat
     monkeypatch.setattr(aside, "is_worthwhile", lambda: False)
     alone = copied(whole, tmp_path / "alone")
     assert said(collected(alone), alone) == found[0] == found[1] == found[2] == rebuilt
+
+
+def comparable(one: tries.Try) -> tuple[tries.Try, dict[str, list[formats.Row]]]:
+    """Return a try without its rows, and those: a table of rows equals itself alone."""
+    assert one.sealed is not None
+    tables = {name: list(rows) for name, rows in one.sealed.tables.items()}
+    return replace(one, sealed=replace(one.sealed, tables={})), tables
+
+
+@pytest.mark.usefixtures("with_copy")
+def test_all_of_it_is_told_and_is_what_this_process_would_have_read(
+    whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home, read, taken = copied(whole, tmp_path / "home"), tries.read_try, reading._try_of
+    compared: list[bool] = []
+
+    def reads_more(plans: tries.Plans, attempt: acts.Attempt) -> tries.Try:
+        one = read(plans, attempt)
+        assert one.sealed is not None
+        kept = {**one.sealed.kept, "kept": b"\xff\0"}
+        return replace(one, sealed=replace(one.sealed, kept=kept, left=frozenset({"b.log", "a.log"})))
+
+    def compares(plans: tries.Plans, attempt: acts.Attempt, told: reading._Told) -> tries.Try:
+        one = taken(plans, attempt, told)
+        compared.append(comparable(one) == comparable(reads_more(plans, attempt)))
+        return one
+
+    monkeypatch.setattr(reading, "read_try", reads_more)
+    monkeypatch.setattr(reading, "_try_of", compares)
+    assert collected(home).attempts == 40
+    assert compared == [True] * 40
 
 
 @pytest.mark.usefixtures("with_copy")
