@@ -144,7 +144,8 @@ def start_monitor(
 
 def recipe(config: Config, loader: data.Loader, arguments: argparse.Namespace) -> dict[str, Any]:
     """What is trained and how, as the monitor wants it."""
-    others = {"sequences of": "one worker", "data_order_sha256 of updates": min(ORDERED_UPDATES, config.updates_total)}
+    num_ordered = min(ORDERED_UPDATES, config.updates_total)
+    others = {"sequences of": "one worker", "data_order_sha256 of updates": num_ordered}
     free = {"log_every"}
     entries = {key: value for key, value in dataclasses.asdict(config).items() if key not in free}
     policy = "the last one of the text is left out" if config.whole_windows else "the last one of the text is padded"
@@ -153,7 +154,7 @@ def recipe(config: Config, loader: data.Loader, arguments: argparse.Namespace) -
         "tokenizer_revision": "bytes",
         "trainable_modules": "all",
         "data_manifest_sha256": digest_of([arguments.data / data.TRAIN_FILE, arguments.data / data.VALIDATION_FILE]),
-        "data_order_sha256": digest_of_order(loader, min(ORDERED_UPDATES, config.updates_total)),
+        "data_order_sha256": digest_of_order(loader, num_ordered),
         "max_sequence_length": config.context,
         "truncation_policy": f"text is cut into windows; {policy}",
         "microbatch_size": config.batch,
