@@ -207,7 +207,7 @@ def test_tensors_that_were_left_behind_count_as_there_for_a_case_and_for_nothing
     monkeypatch.setattr(LeftBehind, "covers", lambda _self, path, *_about: not os.path.lexists(path))
     for slot in (CASE, pair.slot):
         home.folder(slot).tensors.unlink()
-    (finding,) = run(home).findings
+    (finding,) = run(home, rebuild=True).findings
     assert finding.what == "a pair compares no tensors"
 
 
