@@ -361,6 +361,20 @@ def test_a_submitter_that_is_killed_before_it_wrote_the_smaller_plans_loses_noth
     assert {one.attempt for one in desk.view(CANDIDATE).attempts.values()} == {1}
 
 
+@pytest.mark.parametrize("limit", [None, 3])
+def test_a_plan_that_no_submission_ever_intended_is_not_written_over(
+    home: JobHome, cluster: Cluster, limit: int | None
+) -> None:
+    desk = refuse_an_array(home, cluster)
+    cluster.submit_limit = limit
+    plan = home.paths.allocation(intents(home)[0].allocations[0].allocation).plan
+    plan.write_bytes(b"{}")
+    with pytest.raises(StateError, match="not the allocation that was intended"):
+        desk.hand_over(WISH, order_within(desk), quiet)
+    assert plan.read_bytes() == b"{}"
+    assert cluster.requests == []
+
+
 def test_what_is_left_of_an_array_that_was_cut_can_be_given_up(home: JobHome, cluster: Cluster) -> None:
     desk = refuse_an_array(home, cluster)
     cluster.submit_limit = 3
