@@ -576,6 +576,13 @@ def test_results_of_another_home_are_refused(home: Home, pilots: Handmade, tmp_p
     assert f"is not of a0001 in bundle {pilots.id}" in refused(home, pilots.paths.root)
 
 
+def test_a_bundle_that_was_written_again_with_an_id_of_its_own_is_refused(home: Home, pilots: Handmade) -> None:
+    pilots.call("a0001")
+    other = pilots.bundle.replace(written_at=5)
+    pilots.paths.document.write_bytes(other.replace(id=run.bundle_id(other.to_json())).to_bytes())
+    assert "is not one that the ledger knows" in refused(home, pilots.paths.root, StateError)
+
+
 def test_a_file_that_is_there_already_and_differs_is_refused(home: Home, pilots: Handmade) -> None:
     pilots.call("a0001")
     target = home.folder("baseline/pilot/sync-b4").root
@@ -663,6 +670,7 @@ def _member(
         (_member("{top}/home/attempts/a", kind=tarfile.SYMTYPE, link="/etc/passwd"), "is no plain file"),
         (_member("{top}/home/attempts/a", kind=tarfile.LNKTYPE, link="{top}/bundle.json"), "is no plain file"),
         (_member("{top}/home/attempts/a", kind=tarfile.CHRTYPE), "is no plain file"),
+        (_member("{top}/home/attempts/a", kind=tarfile.GNUTYPE_SPARSE), "is no plain file"),
         (_member("{top}/home/attempts", kind=tarfile.DIRTYPE), "is no plain file"),
         (_member("{top}/home/ledger.jsonl"), "results.json does not list it"),
         (_member("{top}/results.json"), "is in it twice"),
@@ -706,6 +714,13 @@ def _leave_a_receipt(value: dict[str, object]) -> None:
     value["left"][name] = value["files"].pop(name)
 
 
+def _left_and_packed(value: dict[str, object]) -> None:
+    name = "attempts/baseline/pilot/sync-b4/1/harness.log"
+    assert isinstance(value["files"], dict)
+    assert isinstance(value["left"], dict)
+    value["left"][name] = value["files"][name]
+
+
 def _other_bundle(value: dict[str, object]) -> None:
     value["bundle"] = "0" * 24
 
@@ -722,6 +737,7 @@ def _list_outside(value: dict[str, object]) -> None:
         (_drop("/bundle.json"), "holds no bundle.json"),
         (_drop("sync-b4/1/receipt.json"), "is not in it"),
         (edited(_leave_a_receipt), "results.json does not list it"),
+        (edited(_left_and_packed), "harness.log cannot have been left behind"),
         (edited(_other_bundle), "is of bundle 000000000000000000000000"),
         (edited(_list_outside), "leads elsewhere, or nowhere"),
     ],
