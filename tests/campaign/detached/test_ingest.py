@@ -707,6 +707,12 @@ def _drop(end: str) -> Callable[[list[tuple[tarfile.TarInfo, bytes]]], None]:
     return drop
 
 
+def _edit_bundle(members: list[tuple[tarfile.TarInfo, bytes]]) -> None:
+    for place, (info, data) in enumerate(members):
+        if info.name.endswith("/bundle.json"):
+            members[place] = (info, files.dump_json({**json.loads(data), "written_at": 5}))
+
+
 def _leave_a_receipt(value: dict[str, object]) -> None:
     name = "attempts/baseline/pilot/sync-b4/1/receipt.json"
     assert isinstance(value["files"], dict)
@@ -737,6 +743,7 @@ def _list_outside(value: dict[str, object]) -> None:
         (_drop("/bundle.json"), "holds no bundle.json"),
         (_drop("sync-b4/1/receipt.json"), "is not in it"),
         (edited(_leave_a_receipt), "results.json does not list it"),
+        (_edit_bundle, "its content has the id"),
         (edited(_left_and_packed), "harness.log cannot have been left behind"),
         (edited(_other_bundle), "is of bundle 000000000000000000000000"),
         (edited(_list_outside), "leads elsewhere, or nowhere"),
