@@ -895,6 +895,7 @@ def test_until_the_ledger_names_them_files_in_the_home_are_a_finding(
     (found,) = {one.partition(": ")[2] for one in gathered(home)}
     assert found.startswith("no act of the ledger says that it was ingested")
     said = {one.reason for one in desk(home).view("").attempts.values() if one.state is AttemptState.UNKNOWN}
+    assert said
     assert all("campaign bundle ingest PATH, once more" in one for one in said)
     ingest(desk(home), pilots.paths.root)
     assert gathered(home) == []
